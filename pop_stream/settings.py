@@ -4,6 +4,7 @@ from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -75,8 +76,10 @@ class Settings(BaseSettings):
     )
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
-        description="Shared by API and ingest: seals what the API has checked, so that no "
-        "caller's key goes through Kafka. Needed with POP_INGEST_AUTH=required.",
+        description="Shared by all processes of API and ingest: signs what the API has "
+        "checked, so that no caller's key goes through Kafka, and workers' lease tokens. "
+        "Needed with POP_INGEST_AUTH=required, and by an API that asks who calls if "
+        "POP_POSTGRES_DSN has no password: that signs lease tokens otherwise.",
     )
     jwt_issuer: str | None = Field(
         default=None, description="Claim `iss` of bearer tokens; no token is taken if unset."
@@ -233,12 +236,35 @@ class Settings(BaseSettings):
         """`signing_secret`, to seal and to judge with; None if there is none."""
         return self.signing_secret.get_secret_value().encode() if self.signing_secret else None
 
+    @property
+    def lease_signing_key(self) -> bytes:
+        """What lease tokens are signed with; the same in every process of the API.
+
+        `signing_secret`, or else the database's address, which they share; it is as secret as
+        the password in it.
+        """
+        secret = self.signing_secret or self.postgres_dsn
+        return secret.get_secret_value().encode()
+
     @model_validator(mode="after")
     def _check_ingest_secret(self) -> Self:
         if self.ingest_auth == "required" and self.signing_secret is None:
             msg = (
                 "POP_INGEST_AUTH=required needs POP_SIGNING_SECRET, 32 characters or more, the "
                 "same for API and ingest: without it, what the API takes is refused"
+            )
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _check_lease_secret(self) -> Self:
+        dsn = urlsplit(self.postgres_dsn.get_secret_value())
+        has_secret = self.signing_secret is not None or dsn.password or "password=" in dsn.query
+        if self.requires_authentication and not has_secret:
+            msg = (
+                "an API that asks who calls needs POP_SIGNING_SECRET, 32 characters or more, "
+                "the same in all its processes, or a password in POP_POSTGRES_DSN: without "
+                "either, anyone could sign a lease token"
             )
             raise ValueError(msg)
         return self

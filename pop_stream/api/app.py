@@ -20,9 +20,8 @@ from pop_stream.api.http.openapi import Document
 from pop_stream.api.http.server import add_correlation_id, around_requests
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
-from pop_stream.api.pulls.leases import LeaseDirectory
+from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.pulls import PullEndpoints
-from pop_stream.api.pulls.reports import SignsOfLife
 from pop_stream.api.routes.table import Endpoints, register, routes
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
@@ -37,11 +36,12 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
-from pop_stream.ports.deliveries import Hearsay, HttpDeliveries
+from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.queries import QueueQueries
@@ -68,8 +68,7 @@ class ApiPorts:
     keys: KeyStore
     audit: AuditLog
     questions: QueueQueries
-    desk: HttpDeliveries
-    hearsay: Hearsay
+    deliveries: HttpDeliveries
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
@@ -95,7 +94,7 @@ def create_app(
     metrics = Metrics(registry or CollectorRegistry())
     document = Document(requires_authentication=settings.requires_authentication)
     pace = pace or StreamTiming()
-    pulls = _pulls(ports, settings, pace)
+    pulls = _pulls(ports, settings)
     streams = StreamEndpoints(ports.summaries, metrics, pace)
     judge = _submission_validator(ports, settings)
     submissions = SubmissionEndpoints(
@@ -180,20 +179,19 @@ def _commands(ports: ApiPorts, settings: Settings) -> CommandEndpoints:
     )
 
 
-def _pulls(ports: ApiPorts, settings: Settings, pace: StreamTiming) -> PullEndpoints:
+def _pulls(ports: ApiPorts, settings: Settings) -> PullEndpoints:
     return PullEndpoints(
-        leases=LeaseDirectory(
-            ports.desk,
+        leases=LeaseVerifier(
+            LeaseTokens(settings.lease_signing_key),
+            ports.deliveries,
             ports.summaries,
             ports.definitions,
             ports.clock,
             retention=min(
                 settings.retain_succeeded, settings.retain_failed, settings.retain_stopped
             ),
-            appears_within=pace.appears_within,
         ),
-        signs=SignsOfLife(ports.hearsay, ports.definitions),
-        desk=ports.desk,
+        deliveries=ports.deliveries,
         publisher=ports.publisher,
         clock=ports.clock,
         body_reader=BodyReader(settings),

@@ -11,11 +11,13 @@ from pop_stream.api_models.base import Instant, ResponseModel, SubmittedAgenda
 from pop_stream.model.agenda import Id, Name
 from pop_stream.model.events.lifecycle import StopReason
 from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
+from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH
 
 MAX_PULL_COUNT: Final = 100
 MAX_WAIT_S: Final = 60
 
 Text = Annotated[str, StringConstraints(max_length=2_000)]
+LeaseToken = Annotated[str, StringConstraints(max_length=MAX_TOKEN_LENGTH)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -39,6 +41,7 @@ class Heartbeat(_Request):
     """A sign of life: the lease runs anew."""
 
     puller_id: Id
+    lease_token: LeaseToken = Field(description="As it came with the agenda.")
 
 
 class DiagnosticReport(_Request):
@@ -110,6 +113,7 @@ class PulledAgenda(ResponseModel, frozen=True):
         resumes: Whether operations may have succeeded in earlier attempts.
         progress: What earlier attempts left; null if there were none, or if it cannot be
             read now: then read it before you begin.
+        lease_token: Proves that the caller holds the attempt; send it with every report.
     """
 
     agenda_id: str
@@ -122,6 +126,7 @@ class PulledAgenda(ResponseModel, frozen=True):
     agenda: SubmittedAgenda
     resumes: bool
     progress: AgendaProgress | None
+    lease_token: str
 
 
 class PulledAgendas(ResponseModel, frozen=True):

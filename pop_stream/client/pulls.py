@@ -31,6 +31,11 @@ class AttemptRef(Protocol):
         """Its number."""
         ...
 
+    @property
+    def lease_token(self) -> str:
+        """What proves that the caller holds it, as it came with the agenda."""
+        ...
+
 
 class PullCalls(Calls):
     """Pull agendas, and report on them."""
@@ -172,6 +177,6 @@ class PullCalls(Calls):
             "attempts",
             str(attempt.attempt),
             what,
-            body=to_json(content),
+            body=to_json({**content, "lease_token": attempt.lease_token}),
             is_repeatable=True,
         )

@@ -10,11 +10,11 @@ from pop_stream.api.http.access import AllowAll, RequestAuthenticator
 from pop_stream.api.http.server import serve
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
-from pop_stream.composition.quotas import quota_gossip
+from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.http_pull.dispatcher import Dispatcher
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
-from pop_stream.kafka.deliveries import KafkaHearsay, KafkaHttpDeliveries
+from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.topics import Topics
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
@@ -73,10 +73,11 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             questions=await enter(KafkaQueueQueries(settings, publish, definitions)),
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),
-            desk=await enter(KafkaHttpDeliveries(settings, publish)),
-            hearsay=await enter(KafkaHearsay(topics, publish, definitions)),
+            deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
-            door=(await enter(quota_gossip(settings, publish, definitions, "api"))).door,
+            door=(
+                await enter(quota_gossip_of(settings, publish, definitions, "api"))
+            ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
         )
 

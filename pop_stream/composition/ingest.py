@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from pop_stream.clock import WallClock
-from pop_stream.composition.quotas import quota_gossip
+from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
@@ -18,7 +18,7 @@ from pop_stream.settings import Settings
 async def open_sender_authenticator(
     settings: Settings, definitions: DefinitionFollower
 ) -> AsyncIterator[SenderAuthenticator | None]:
-    """What authenticates the senders of records; None where the settings ask for nothing."""
+    """Who finds out the senders of records, if the settings ask for it."""
     if settings.ingest_auth == "off":
         yield None
         return
@@ -41,9 +41,9 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
         publish = await enter(connections.publisher(settings, client_id="ingest"))
         relay_publish = await enter(connections.publisher(settings, client_id="relay"))
         sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
-        gossip = await enter(quota_gossip(settings, publish, definitions, "ingest"))
+        quota_gossip = await enter(quota_gossip_of(settings, publish, definitions, "ingest"))
         ingest = Ingest(
-            settings, publish, definitions, WallClock(), sender_authenticator, gossip
+            settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
         )
         relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""Quotas of a process that accepts submissions: its ledger, shared with those of all others."""
+"""The quota ledger of a process, and its exchange with the others."""
 
 import secrets
 import time
@@ -14,20 +14,13 @@ from pop_stream.ports.publisher import Publisher
 from pop_stream.settings import Settings
 
 _GOSSIP_SINCE: Final = timedelta(minutes=2)
-"""So far back a new ledger reads; every writer repeats what it counts within ten seconds."""
+"""So far back a new ledger reads; each reports all it has every ten seconds."""
 
 
-def quota_gossip(
+def quota_gossip_of(
     settings: Settings, publish: Publisher, definitions: DefinitionSource, part: str
 ) -> QuotaGossip:
-    """The ledger of this process and its gossip, not yet running.
-
-    Args:
-        settings: Where Kafka is.
-        publish: For what this process counts.
-        definitions: Have the quotas.
-        part: `api` or `ingest`; a random suffix makes the ledger's name unique.
-    """
+    """The exchange for a new ledger of this process; to be entered."""
     clock = WallClock()
     ledger = QuotaLedger(
         f"{part}-{secrets.token_hex(6)}",

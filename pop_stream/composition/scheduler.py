@@ -17,7 +17,7 @@ from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.records import TopicPartition
-from pop_stream.scheduler.faust.worker import Scheduler
+from pop_stream.scheduler.faust.worker import Scheduler, SchedulerPorts
 from pop_stream.scheduler.ownership import PartitionOwnership
 from pop_stream.settings import Settings
 
@@ -40,8 +40,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
         admin = await enter(connections.admin_client(settings, client_id="scheduler-admin"))
         offsets = clients.consumer(settings, client_id="scheduler-lag", group_id=None)
         await enter(offsets)
-        scheduler = Scheduler(
-            settings=settings,
+        ports = SchedulerPorts(
             publisher=publish,
             definitions=definitions,
             probe=KafkaLagProbe(names, admin, offsets),
@@ -55,6 +54,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             partitions=await publish.partitions(names.ready),
             ownership=ownership,
         )
+        scheduler = Scheduler(settings, ports)
         await enter(
             serve_metrics(scheduler.registry, settings.metrics_host, settings.metrics_port)
         )

@@ -54,5 +54,5 @@ class Jvm:
         return replace(self, options=(*self.options, f"-XX:AOTCacheOutput={cache}"))
 
     def with_classes(self, cache: Path) -> Self:
-        """The same with such a cache; Java leaves one aside that does not fit it."""
+        """The same, using a class cache; Java ignores one that does not fit."""
         return replace(self, options=(*self.options, f"-XX:AOTCache={cache}"))

@@ -118,7 +118,7 @@ def _quorum(cluster: Cluster) -> dict[str, str]:
 
 
 def log4j(stem: str) -> dict[str, str]:
-    """Of its log: four files of 10 MB at most, whose names begin with `stem`."""
+    """Settings of the log: four files of 10 MB at most, whose names begin with `stem`."""
     return {
         "status": "error",
         "appender.file.type": "RollingFile",

@@ -12,7 +12,7 @@ from pop_stream.operations.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """What to start.
+    """What a local stack runs.
 
     Attributes:
         folder: Where data and logs live.

@@ -233,7 +233,7 @@ class Stack:
         return CommandError(f"{_status_line(status)}\nIts log is {log}")
 
     async def _evict_instance(self, instance: str) -> None:
-        """Groups need not wait for the end of a session whose process is seen to be dead."""
+        """Remove a crashed instance from its groups, which else wait for its session's end."""
         await group_members.evict_instance(
             clients.admin(self.settings, client_id="eviction"), instance
         )

@@ -1,9 +1,8 @@
-"""The part that takes submissions in: whole batches, validated, placed, handed on.
-
-Waits for the definitions that submissions were let in by, if those are still on their way.
+"""The running part: reads submissions in batches, and publishes what became of them.
 
 The API may know an insight a moment before ingest does. What it has answered with 202 would be
-refused here, for fitting no insight.
+refused here, for fitting no insight; so ingest waits for the definitions by which submissions
+were admitted, if those are still on their way.
 """
 
 import asyncio
@@ -59,13 +58,13 @@ _log = structlog.get_logger()
 
 
 class DefinitionsBarrier:
-    """Keeps ingest from judging by older definitions than the API did.
+    """Keeps ingest from deciding by older definitions than the API did.
 
     Anyone who may write submissions may name any version. What is not written is not waited
     for, so that nobody holds up others by it.
 
     Args:
-        definitions: As ingest hears of them.
+        definitions: As ingest follows them.
         max_wait_s: Longest wait. Then what is known decides, and for a minute nothing is
             waited for: definitions cannot be read.
     """
@@ -78,7 +77,7 @@ class DefinitionsBarrier:
         self._paused_until = 0.0
 
     async def catch_up(self, records: Iterable[ConsumedRecord]) -> None:
-        """Return once the definitions are as new as those that the records were judged by."""
+        """Return once the definitions are as new as those that the records were checked by."""
         newer = {header_version(one, DEFINITIONS_VERSION_HEADER) for one in records}
         newer = {one for one in newer if one > self._definitions.read_up_to}
         if not newer or monotonic() < self._paused_until:
@@ -92,7 +91,7 @@ class DefinitionsBarrier:
         except (TimeoutError, UnavailableError):
             self._paused_until = monotonic() + _PAUSE_AFTER_TIMEOUT_S
             known = self._definitions.read_up_to
-            _log.warning("definitions.stale", known=known, told=max(newer))
+            _log.warning("definitions.stale", known=known, wanted=max(newer))
 
 
 BATCH_RECORDS: Final = 2_000
@@ -120,12 +119,14 @@ class Ingest:
         definitions: FollowedDefinitions,
         clock: Clock,
         sender_authenticator: SenderAuthenticator | None = None,
-        doors: QuotaGossip | None = None,
+        quota_gossip: QuotaGossip | None = None,
     ) -> None:
         self._sender_authenticator = sender_authenticator
-        self._quota_gossip = doors
+        self._quota_gossip = quota_gossip
         self._quota = (
-            None if doors is None else KafkaSubmissionQuota(doors.door, settings.signing_key)
+            None
+            if quota_gossip is None
+            else KafkaSubmissionQuota(quota_gossip.quota_ledger, settings.signing_key)
         )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
@@ -151,7 +152,8 @@ class Ingest:
         async with consumer:
             pacer.pace_fetches(consumer)
             consumer.subscribe(
-                [self._topics.submissions], listener=_RebalanceListener(self._quota_gossip)
+                [self._topics.submissions],
+                listener=_IngestRebalanceListener(self._quota_gossip),
             )
             _log.info("ingest.started", topic=self._topics.submissions)
             await handle_batches(
@@ -187,15 +189,17 @@ class Ingest:
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         ready = [
-            ready_record(self._topics, current, _insight_placed(*page), partitions=partitions)
+            ready_record(self._topics, current, _insight_routed(*page), partitions=partitions)
             for page in _pages(batch)
         ]
         # Sent side by side: either may be first with the brokers, and a crash leave one only.
-        await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
+        await publish_until_acknowledged(
+            self._publisher, [*lifecycle, *ready, *batch.dead_letters]
+        )
         if self._quota_gossip is not None and self._has_quotas:
-            self._quota_gossip.door.mark_processed(ends)
-        if batch.dead:
-            _log.info("submissions.refused", count=len(batch.dead))
+            self._quota_gossip.quota_ledger.mark_processed(ends)
+        if batch.dead_letters:
+            _log.info("submissions.refused", count=len(batch.dead_letters))
 
     async def _process(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
@@ -223,11 +227,11 @@ class Ingest:
         )
 
 
-class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
-    """Hears what is begun of partitions before it reads them."""
+class _IngestRebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Reads up to where others have begun partitions before they are consumed."""
 
-    def __init__(self, doors: QuotaGossip | None) -> None:
-        self._quota_gossip = doors
+    def __init__(self, quota_gossip: QuotaGossip | None) -> None:
+        self._quota_gossip = quota_gossip
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Called by the consumer."""
@@ -235,14 +239,14 @@ class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka i
             await self._quota_gossip.catch_up()
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Called by the consumer; what is under way is acknowledged by then, or read again."""
+        """Called by the consumer; what is in flight is acknowledged by then, or read again."""
 
 
 def by_timestamp(records: Sequence[ConsumedRecord]) -> Iterator[ConsumedRecord]:
     """The records of all partitions by timestamp, those of one partition in their order.
 
     A timestamp is that of the broker which led the partition then; one that goes back does not
-    move its record before its neighbour, for the scheduler tells repeats by that order.
+    move its record before its neighbour, for the scheduler knows repeats by that order.
     """
     by_partition: dict[int, list[tuple[int, ConsumedRecord]]] = {}
     for record in records:
@@ -252,20 +256,20 @@ def by_timestamp(records: Sequence[ConsumedRecord]) -> Iterator[ConsumedRecord]:
         yield record
 
 
-def _insight_placed(insight_id: str, page: Sequence[EncodedAgenda]) -> InsightAgendasRouted:
+def _insight_routed(insight_id: str, page: Sequence[EncodedAgenda]) -> InsightAgendasRouted:
     return InsightAgendasRouted(
         insight_id=insight_id,
-        agendas=tuple(Raw(placed.body) for placed in page),
-        origins=tuple(placed.origin for placed in page),
+        agendas=tuple(Raw(one.body) for one in page),
+        origins=tuple(one.origin for one in page),
     )
 
 
 def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[EncodedAgenda]]]:
     """Cut each insight's agendas into pages, bounded by count and by bytes."""
-    for insight_id, placed in batch.placed.items():
+    for insight_id, routed in batch.routed.items():
         page: list[EncodedAgenda] = []
         size = 0
-        for one in placed:
+        for one in routed:
             if page and (len(page) == PAGE_SLOTS or size + len(one.body) > FRAME_BYTES):
                 yield insight_id, page
                 page, size = [], 0

@@ -1,10 +1,10 @@
-"""Who sends what is read from Kafka: by the record's seal, or the token in its header.
+"""Who sends what is read from Kafka: by the record's signature, or the token in its header.
 
-A batch's tokens are judged before it is sorted, each once, however many records show it. The
+A batch's tokens are checked before its records, each once, however many records show it. The
 database is asked for a key every two seconds at most and can be away for a while; see
 `identity.key_book`.
 
-Admission of what is read from Kafka: by the same quotas as over HTTP, each agenda once.
+Quotas for what is read from Kafka: the same as over HTTP, each agenda once.
 """
 
 import asyncio
@@ -26,33 +26,33 @@ from pop_stream.ports.records import ConsumedRecord
 _MAX_CONCURRENT: Final = 16
 
 Senders = Mapping[tuple[int, int], Principal | PopStreamError]
-"""Who sent a record, by partition and offset, or why that cannot be told."""
+"""Who sent a record, by partition and offset, or why that is not known."""
 
 
-class CredentialVerifier(Protocol):
-    """Tells who a token belongs to."""
+class TokenVerifier(Protocol):
+    """Checks tokens."""
 
     async def identify(self, authorization: str | None) -> Principal:
         """Who the value of an `Authorization` header belongs to.
 
         Raises:
-            UnauthenticatedError: If nobody can be told from it.
+            UnauthenticatedError: If it is nobody's.
             UnavailableError: If that cannot be found out now.
         """
         ...
 
 
 class SenderAuthenticator:
-    """Tells records apart by who sent them.
+    """Finds out who sent records.
 
     Args:
-        authenticator: Who judges tokens.
-        secret: Of seals; without one, no seal counts.
+        authenticator: Checks tokens.
+        secret: Of signatures; without one, none counts.
         is_strict: Whether a record that shows neither is refused; else it may be anyone's.
     """
 
     def __init__(
-        self, authenticator: CredentialVerifier, *, secret: bytes | None, is_strict: bool
+        self, authenticator: TokenVerifier, *, secret: bytes | None, is_strict: bool
     ) -> None:
         self._authenticator = authenticator
         self._secret = secret
@@ -117,14 +117,14 @@ _SECOND_MS: Final = 1000
 
 
 class KafkaSubmissionQuota:
-    """Asks the door for every agenda that another part has not let in already.
+    """Holds records' agendas to the quotas, but for those that were admitted already.
 
-    What the API answered with 202 is let in, and so is what an ingest may have accepted
+    What the API answered with 202 is admitted, and so is what an ingest may have accepted
     before a crash: neither may be refused any more.
 
     Args:
         quota_ledger: Of this process.
-        secret: Of seals; without one, the API's word in a header is believed.
+        secret: Of signatures; without one, the API's word in a header is believed.
     """
 
     def __init__(self, quota_ledger: QuotaLedger, secret: bytes | None) -> None:
@@ -146,7 +146,7 @@ class KafkaSubmissionQuota:
         insight_id: str,
         now: datetime,
     ) -> None:
-        """Let an agenda of a record in.
+        """Admit an agenda of a record.
 
         Its record's own instant counts for the rate: what has waited for ingest is no faster
         for it.

@@ -1,6 +1,7 @@
-"""What becomes of a batch of submissions: each is accepted and placed, or refused with why.
+"""What becomes of records of submissions: each agenda is accepted and routed, or refused.
 
-What is refused of a record: for the dead letters, and for whoever reads the agenda.
+Accepted: an event for the rollup, and a `RoutedAgenda` for the scheduler. Refused: an event for
+whoever reads the agenda, and one dead letter for the record, with what is wrong with each.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -170,17 +171,17 @@ class EncodedAgenda(NamedTuple):
 
 @dataclass(slots=True)
 class BatchResult:
-    """A batch, sorted.
+    """What became of a batch.
 
     Attributes:
         lifecycle: `agenda.accepted` and `agenda.refused`, in order.
-        placed: By insight, in order.
-        dead: Records for the dead letters.
+        routed: By insight, in order.
+        dead_letters: Records for the dead letters.
     """
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
-    placed: dict[str, list[EncodedAgenda]] = field(default_factory=dict)
-    dead: list[Record] = field(default_factory=list)
+    routed: dict[str, list[EncodedAgenda]] = field(default_factory=dict)
+    dead_letters: list[Record] = field(default_factory=list)
 
 
 class SubmissionProcessor:
@@ -210,8 +211,8 @@ class SubmissionProcessor:
         }
         self._quota = quota
 
-    def sort(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
-        """Decide for every agenda of the batch; no record is passed over in silence."""
+    def process(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
+        """Decide for every agenda of the batch; no record goes unanswered."""
         result = BatchResult()
         for record in records:
             self.add(result, record, now=now)
@@ -231,7 +232,7 @@ class SubmissionProcessor:
             result: Where the decisions go.
             record: One submission, or a list of them.
             now: The present instant.
-            sender: Who sent it, or why that cannot be told: then all of it is refused.
+            sender: Who sent it, or why that is not known: then all of it is refused.
         """
         try:
             if isinstance(sender, PopStreamError):
@@ -239,7 +240,7 @@ class SubmissionProcessor:
             bodies = _bodies(checked_value(record))
         except PopStreamError as error:
             reason = (error.code, str(error))
-            result.dead.append(self._dead_letter(record, reason, (), now))
+            result.dead_letters.append(self._dead_letter(record, reason, (), now))
             return
         issues_found = ValidationIssues(of=len(bodies))
         for index, body in enumerate(bodies):
@@ -250,13 +251,12 @@ class SubmissionProcessor:
                 issues_found.add_forbidden(index, error)
             except SubmissionError as error:
                 issues_found.add(index, error)
-                told = refusal_events(
-                    body, error, found=(record, index), sender=sender, now=now
+                result.lifecycle.extend(
+                    refusal_events(body, error, found=(record, index), sender=sender, now=now)
                 )
-                result.lifecycle.extend(told)
         if issues_found.count:
             letter = self._dead_letter(record, issues_found.reason, issues_found.issues, now)
-            result.dead.append(letter)
+            result.dead_letters.append(letter)
 
     def _accept(
         self,
@@ -292,7 +292,7 @@ class SubmissionProcessor:
             )
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
-        result.placed.setdefault(insight_id, []).append(EncodedAgenda(routed, origin))
+        result.routed.setdefault(insight_id, []).append(EncodedAgenda(routed, origin))
 
     def _accepted(
         self, submission: Submission, encoded: msgspec.Raw, now: datetime
@@ -321,9 +321,9 @@ class SubmissionProcessor:
         return dead_letter(self._topics, record, part=PART, at=now, error=error, issues=issues)
 
 
-def _check_events(accepted: AgendaAccepted, placed: bytes) -> None:
+def _check_events(accepted: AgendaAccepted, routed: bytes) -> None:
     """Refuse what no record could carry: events list names and types beside the agenda."""
-    size = len(placed)
+    size = len(routed)
     if 2 * size > MAX_EVENT_BYTES:
         size = max(size, len(encode(accepted)))
     if size > MAX_EVENT_BYTES:
@@ -355,5 +355,5 @@ def _trace_of(record: ConsumedRecord) -> Trace | None:
     """What the record's headers say of where its agendas came from."""
     if not record.headers:
         return None
-    told = {name.lower(): (value or b"").decode("latin-1") for name, value in record.headers}
-    return Trace.of(told)
+    headers = {name.lower(): (value or b"").decode("latin-1") for name, value in record.headers}
+    return Trace.of(headers)

@@ -1,4 +1,4 @@
-"""Hears on `pop.controls` which attempts are to stop."""
+"""Follows `pop.controls`, which names attempts that are to stop."""
 
 from collections.abc import Callable
 
@@ -12,31 +12,31 @@ from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 
-def controls(
+def follow_controls(
     settings: Settings,
     *,
     client_id: str,
-    hear: Callable[[AttemptStop], None],
+    on_stop: Callable[[AttemptStop], None],
     replay_last: int = 0,
 ) -> TopicFollower:
-    """What reads the topic; run it in a task.
+    """A follower of the topic; run it in a task. Unreadable records are skipped and counted.
 
     Args:
         settings: Where the cluster is.
         client_id: Shown in the broker's logs.
-        hear: Called with every stop; must not raise.
-        replay_last: Of those that were told before; see `TopicFollower`.
+        on_stop: Called with every stop, in order; must not raise.
+        replay_last: How many earlier stops to begin with; see `TopicFollower`.
     """
 
-    def hear_record(record: ConsumedRecord) -> None:
+    def on_record(record: ConsumedRecord) -> None:
         try:
             stop = decode_stop(checked_value(record))
         except UnreadableRecordError as error:
             skip_unreadable(record, error)
             return
-        hear(stop)
+        on_stop(stop)
 
     topic = Topics(settings.topic_prefix).controls
     return TopicFollower(
-        settings, topic, client_id=client_id, hear=hear_record, replay_last=replay_last
+        settings, topic, client_id=client_id, on_record=on_record, replay_last=replay_last
     )

@@ -1,4 +1,4 @@
-"""The loop of a part that works on whole batches: read, handle, commit."""
+"""Consumes topics in batches, for a group: read, handle, commit, at a pace that fits the load."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,14 +13,14 @@ from pop_stream.kafka.hardening.fetcher import defer_fetches
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 
 COMMIT_EVERY_S: Final = 0.25
-"""Under load; what lies so far back may be handled again after a crash."""
+"""Under load; so much is handled again after a crash."""
 
 _POLL_MS: Final = 250
 _IDLE_POLL_MS: Final = 5_000
 
 _FEW_RECORDS: Final = 2
 _SMOOTHING: Final = 0.3
-"""Of how long batches took of late, the part that the last one has."""
+"""The weight of the last batch in the mean of how long batches took."""
 
 _log = structlog.get_logger()
 
@@ -35,26 +35,26 @@ async def handle_batches(
     stop: asyncio.Event,
     pacer: "BatchPacer | None" = None,
 ) -> None:
-    """Hand whole batches to `handle` until `stop`, and commit what it returned from.
+    """Hand batches to `handle` until `stop`, and commit those that it returned from.
 
-    A lone record is handed over at once; under load a batch holds all that was fetched, up
-    to `max_records`, ordered within each partition. When `handle` raises, nothing of its
-    batch is committed and the error leaves this loop: the process should end, and the next
-    owner of the partitions repeats the batch, and what came up to `COMMIT_EVERY_S` before.
+    A lone record is handed over at once; under load a batch is all that was fetched, up to
+    `max_records`, in order within each partition. If `handle` raises, nothing of its batch is
+    committed and the error leaves this loop: the process should end, and the next owner of the
+    partitions repeats the batch, and what was handled up to `COMMIT_EVERY_S` before it.
 
     Args:
-        consumer: Started, with a subscription.
-        handle: Must bear to be given a batch again.
+        consumer: Started and subscribed.
+        handle: Given each batch at least once, so a repeated batch must change nothing.
         max_records: Of one batch.
-        stop: Seen between two batches.
-        pacer: Keeps batches apart, so that more gathers for each; None does not wait.
+        stop: Checked between two batches; one that waits for records ends its wait.
+        pacer: Keeps batches apart, so that more records gather for each; None does not wait.
     """
     commits, pacer = OffsetCommitter(consumer), pacer or BatchPacer(0.0)
     while not stop.is_set():
         await pacer.wait()
         if commits.has_pending:
             fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
-        else:  # nothing but a record or the stop need wake this loop
+        else:  # nothing but a record or the stop needs to wake this loop
             fetched = await _next_batch(consumer, stop, max_records=max_records)
         if not fetched:
             await commits.flush()
@@ -71,7 +71,7 @@ async def handle_batches(
 async def _next_batch(
     consumer: AIOKafkaConsumer, stop: asyncio.Event, *, max_records: int
 ) -> Mapping[TopicPartition, Sequence[ConsumedRecord]]:
-    """The records that come next; none if `stop` comes before, or neither within seconds."""
+    """The next records; none if `stop` is set first, or seconds pass without either."""
     reading = asyncio.ensure_future(
         consumer.getmany(timeout_ms=_IDLE_POLL_MS, max_records=max_records)
     )
@@ -86,18 +86,18 @@ async def _next_batch(
 
 
 class BatchPacer:
-    """Keeps batches apart: the first after a rest is not delayed, the others gather.
+    """Keeps batches apart: the first after a pause is not delayed, the others gather records.
 
     Args:
-        min_interval_s: From the begin of one to the begin of the next; 0 does not wait.
-        max_interval_s: The same after one of `full_bytes` or more; in between after one that is
-            smaller. So a flood pays less for each event, and a trickle waits for less.
+        min_interval_s: From the begin of one batch to the begin of the next; 0 does not wait.
+        max_interval_s: The same after a batch of `full_bytes` or more; smaller batches have an
+            interval in between. So under a flood each event costs less, and lone ones wait less.
         full_bytes: At least 1.
-        adaptive_factor: Batches are so many times further apart than they took of late, but no further
-            than `max_interval_s`. Where one takes long, processors or brokers are wanted by others, and
-            with fewer batches all that follows each of them is wanted less often. Not after one
-            of one or two records: where few come, waiting brings no company.
-        relaxed_interval_s: Batches are at least so far apart while nobody is in a `expedite`.
+        adaptive_factor: The interval is at least so many times the mean duration of batches, up
+            to `max_interval_s`: where batches take long, processors or brokers are busy, and
+            fewer, larger batches need less of them. It does not apply after a batch of one or
+            two records, as where few come, waiting gathers no more.
+        relaxed_interval_s: The least interval for batches that nobody asked to `expedite`.
         now: The clock, in seconds; the event loop's if not given.
     """
 
@@ -123,11 +123,11 @@ class BatchPacer:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next may begin."""
+        """Whether the next batch may begin."""
         return self.pause_s <= 0
 
     def begin(self, size: int = 0, records: int = 1) -> None:
-        """One of so many bytes and records begins now."""
+        """Record that a batch of so many bytes and records begins now."""
         self._last_begin_s = self._now()
         interval_s = self._min_interval_s + self._interval_range_s * min(
             1.0, size / self._full_bytes
@@ -138,28 +138,28 @@ class BatchPacer:
         )
 
     def end(self) -> None:
-        """What began last is done; to be called by who is to be eased."""
+        """Record that the batch has ended; without this call nothing adapts to its duration."""
         took_s = min(self._max_interval_s, self._now() - self._last_begin_s)
         self._mean_duration_s += _SMOOTHING * (took_s - self._mean_duration_s)
 
     def expedite(self, seconds: float) -> None:
-        """What comes of batches is wanted soon, of those that begin within so many seconds."""
+        """For so many seconds ignore the relaxed interval: somebody waits for the results."""
         self._expedited_until_s = self._now() + seconds
         if self._on_expedite is not None:
             self._on_expedite()
 
     def pace_fetches(self, consumer: AIOKafkaConsumer) -> None:
-        """Have a started consumer fetch for each batch what gathered until it is due."""
+        """Have a started consumer fetch only when the next batch is due; see `defer_fetches`."""
         self._on_expedite = defer_fetches(consumer, lambda: self.pause_s)
 
     async def wait(self) -> None:
-        """Wait until the next may begin."""
+        """Wait until the next batch may begin."""
         if (pause_s := self.pause_s) > 0:
             await asyncio.sleep(pause_s)
 
     @property
     def pause_s(self) -> float:
-        """How long until the next may begin; not above 0 if it may."""
+        """How long until the next batch may begin; 0 or less if it may now."""
         is_expedited = self._last_begin_s < self._expedited_until_s
         interval_s = (
             self._interval_s
@@ -170,15 +170,17 @@ class BatchPacer:
 
 
 def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumedRecord]]) -> int:
-    """How large the values of all records are."""
+    """The bytes of all records' values."""
     return sum(len(one.value or b"") for records in fetched.values() for one in records)
 
 
 class OffsetCommitter:
-    """Commits at once after a rest, and every `COMMIT_EVERY_S` under load.
+    """Commits at once after a pause, and every `COMMIT_EVERY_S` under load.
+
+    Offsets of partitions that were revoked meanwhile are dropped.
 
     Args:
-        consumer: Whose offsets.
+        consumer: Started, a member of a group.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
@@ -192,14 +194,14 @@ class OffsetCommitter:
         return bool(self._pending)
 
     async def mark_processed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All before these offsets is handled."""
+        """Record that everything before these offsets is handled; commits if it is time."""
         self._pending.update(offsets)
         if self._pacer.is_due:
             self._pacer.begin()
             await self._commit()
 
     async def flush(self) -> None:
-        """Commit what is pending; to be called whenever there is nothing to handle."""
+        """Commit what is pending; called whenever there is nothing to handle, and at the end."""
         await self._commit()
 
     async def _commit(self) -> None:
@@ -211,9 +213,9 @@ class OffsetCommitter:
 
 
 async def commit(consumer: AIOKafkaConsumer, offsets: dict[TopicPartition, int]) -> None:
-    """Commit, except partitions that were moved to another member meanwhile.
+    """Commit offsets; a failure is logged, and repaired by the next commit or by a repeat.
 
-    Their batch is repeated there, which every handler must bear.
+    If partitions have moved to another member, that one repeats the batch.
     """
     try:
         await consumer.commit(offsets)

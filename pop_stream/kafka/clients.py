@@ -1,6 +1,7 @@
-"""Kafka clients with the settings every part shares: addresses, security, timeouts.
+"""Producers, consumers and admin clients, with the settings that all parts share.
 
-How batches of records are compressed: lz4, as fast as it can be.
+Whoever needs a client gets it from here: with the cluster's addresses and security, timeouts
+that fit each other, lz4 at its fastest level, and hardened (`hardening`).
 """
 
 import asyncio
@@ -41,33 +42,33 @@ from pop_stream.kafka.hardening.internals import client_of, group_of
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
-FORMAT: Final = "lz4"
+COMPRESSION: Final = "lz4"
 
-_LEVEL: Final = 1
-"""The client's is 9: seven times the processor time, for a tenth fewer bytes."""
+_COMPRESSION_LEVEL: Final = 1
+"""The client's own is 9: seven times the processor time, for a tenth fewer bytes."""
 
 
 def compress_fast() -> None:
-    """Have all producers of this process use that level; a second call changes nothing.
+    """Have all producers of this process compress at that level; a second call changes nothing.
 
-    The client has no setting for it. The level tells how long an encoder looks for repeats:
-    what it writes is of the same format, and any reader reads it.
+    The client has no setting for it. The level says how long the encoder searches for repeats;
+    the format is the same, and any reader reads it.
     """
     builder = sys.modules[DefaultRecordBatchBuilder.__module__]
     builder.lz4_encode = _encode  # type: ignore[attr-defined]  # by the module's own name
 
 
 def _encode(payload: bytes) -> bytes:
-    encoded: bytes = codec.lz4_encode(payload, level=_LEVEL)
+    encoded: bytes = codec.lz4_encode(payload, level=_COMPRESSION_LEVEL)
     return encoded
 
 
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 FETCH_BYTES: Final = 32 * 1024 * 1024
-"""What a broker answers at a time, of a partition and in all; no more is read ahead."""
+"""The most that one answer of a broker holds, of a partition and in all; as much is prefetched."""
 
 METADATA_AGE_MS: Final = 30_000
-"""After it a client asks what topics there are; who found one missing knows no sooner."""
+"""How old metadata may become; a topic that was missing is found no sooner."""
 
 _POLL_MS: Final = 10_000
 _RETRY_AFTER_S: Final = 1.0
@@ -150,13 +151,16 @@ def _native(partitions: Iterable[TopicPartition]) -> Iterator[Any]:
 async def poll_forever(
     consumer: KafkaConsumer, *, what: str
 ) -> AsyncIterator[Sequence[ConsumedRecord]]:
-    """What a started consumer brings, until cancelled; it goes on after the client's errors.
+    """Batches of what a started consumer reads, until cancelled; errors of Kafka are logged.
 
-    Else nobody would notice that nothing is read any more.
+    An error ended the reader's task, nobody would notice that nothing is read any more.
 
     Args:
-        consumer: Of a topic that somebody follows for as long as the process runs.
-        what: Is read, for the log.
+        consumer: Of a topic that is followed for as long as the process runs.
+        what: The name of what is read, for the log.
+
+    Yields:
+        Records of all partitions; an empty batch now and then if there are none.
     """
     while True:
         try:
@@ -174,13 +178,14 @@ _START_TIMEOUT_S: Final = 5.0
 
 _FETCH_WAIT_MS: Final = 2_000
 LONG_FETCH_WAIT_MS: Final = 10_000
-"""How long a broker may hold a fetch that finds nothing; it answers with the first record all
-the same. What else is asked over the connection waits for it. So it is long only for who reads
-the same for good and asks for nothing else; a group's members see `use_adaptive_fetch_wait`."""
+"""How long a broker may hold a fetch that finds nothing; the first record ends the wait.
+
+Other requests on the connection wait as long. So it is long only for readers that keep their
+partitions and ask nothing else; members of a group have `use_adaptive_fetch_wait`."""
 
 
 def connection(settings: Settings) -> dict[str, Any]:
-    """Arguments that any aiokafka client takes to reach the cluster."""
+    """The arguments by which any client of aiokafka reaches the cluster."""
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.kafka_bootstrap,
         "security_protocol": settings.kafka_security_protocol,
@@ -200,14 +205,14 @@ def connection(settings: Settings) -> dict[str, Any]:
 
 
 def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> KafkaProducer:
-    """An idempotent producer with acks=all; start and stop it yourself."""
+    """An idempotent producer with acks=all, not started; the caller starts and stops it."""
     compress_fast()
     made = AIOKafkaProducer(
         **connection(settings),
         client_id=f"{settings.topic_prefix}{client_id}",
         acks="all",
         enable_idempotence=True,
-        compression_type=FORMAT,
+        compression_type=COMPRESSION,
         linger_ms=linger_ms,
         max_batch_size=256 * 1024,
         max_request_size=1_000_000,
@@ -220,14 +225,16 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> Kafka
 def consumer(
     settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: object
 ) -> KafkaConsumer:
-    """A consumer that commits only when told to; start and stop it yourself.
+    """A consumer, not started, that commits only by `commit`; the caller starts and stops it.
+
+    One with a group first evicts a dead process of the same name (`evict_own_predecessor`).
 
     Args:
         settings: Where the cluster is.
         topics: What to subscribe to; none to assign or subscribe later.
         client_id: Shown in the broker's logs and metrics.
-        group_id: None reads without a group, and so without commits.
-        overrides: Further arguments of `AIOKafkaConsumer`.
+        group_id: None for a reader without a group, which cannot commit.
+        overrides: Further arguments of aiokafka's consumer.
     """
     session_ms = _milliseconds(settings.session_timeout)
     client_name = f"{settings.topic_prefix}{client_id}"
@@ -258,7 +265,7 @@ def consumer(
 
 
 async def evict_own_predecessor(settings: Settings, group: str, client_name: str) -> None:
-    """Remove who bore this process's name in the group before; nothing happens without one."""
+    """Evict the process that had this one's name before; does nothing for one without a name."""
     if settings.instance is not None:
         await group_members.evict_predecessor(
             admin(settings, client_id="eviction"), group, client_name
@@ -266,24 +273,24 @@ async def evict_own_predecessor(settings: Settings, group: str, client_name: str
 
 
 async def shield_until_answered(request: Awaitable[T]) -> T:
-    """The answer; cancelled, it is waited for all the same, but no longer than seconds.
+    """The answer to a request; if cancelled, the request may end first, for seconds at most.
 
-    For questions that may open a connection: one that is cancelled meanwhile stays open.
+    For requests that may open a connection: cancelled meanwhile, it would stay open.
     """
-    question = asyncio.ensure_future(request)
+    asked = asyncio.ensure_future(request)
     try:
-        return await asyncio.shield(question)
+        return await asyncio.shield(asked)
     except asyncio.CancelledError:
-        await asyncio.wait([question], timeout=_START_TIMEOUT_S)
+        await asyncio.wait([asked], timeout=_START_TIMEOUT_S)
         raise
 
 
 @asynccontextmanager
 async def started(consumer: KafkaConsumer) -> AsyncIterator[KafkaConsumer]:
-    """The consumer, started, and stopped at the end.
+    """Start a consumer, and stop it when the block ends.
 
-    One that is cancelled while it starts would leave a connection open, so it may end that
-    first; but no longer than seconds, for the broker may be away.
+    Cancelled while it starts, the client would leave a connection open; so starting may end
+    first, for seconds at most, as the broker may be down.
     """
     starting = asyncio.ensure_future(consumer.start())
     try:
@@ -296,7 +303,7 @@ async def started(consumer: KafkaConsumer) -> AsyncIterator[KafkaConsumer]:
 
 
 def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
-    """An admin client; start and close it yourself."""
+    """An admin client, not started; the caller starts and closes it."""
     made = AIOKafkaAdminClient(
         **connection(settings),
         client_id=f"{settings.topic_prefix}{client_id}",

@@ -1,4 +1,4 @@
-"""Clients of Kafka that a part has for itself."""
+"""Clients that live as long as a block: an admin client, and a publisher with its producer."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,12 +27,12 @@ async def admin_client(
 def publisher(
     settings: Settings, *, client_id: str, may: MayWrite | None = None
 ) -> ReconnectingPublisher:
-    """A publisher of its own for a part; leave it to stop it.
+    """A publisher with a producer of its own, started when first used; exit it to stop it.
 
     Args:
         settings: Where the cluster is.
         client_id: Shown in the broker's logs and metrics.
-        may: Asked before each request; None if all may always be written.
+        may: Asked before each request; see `fence_producer`. None if all may always be written.
     """
 
     def make() -> KafkaPublisher:

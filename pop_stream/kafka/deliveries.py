@@ -1,22 +1,17 @@
-"""Agendas for workers that pull over HTTP: asked for on `pop.poll-demand`, got on `pop.deliveries`.
-
-Signs of life of attempts that nobody could look up, on their way to those who know them.
-"""
+"""Agendas for workers over HTTP: asked for on `pop.poll-demand`, got on `pop.deliveries`."""
 
 import asyncio
 import secrets
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
-from itertools import islice
+from datetime import datetime, timedelta
 from typing import Final, Literal, NoReturn, Self
 
 import structlog
 
-from pop_stream.kafka.attempt_stops import controls
-from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.attempt_stops import follow_controls
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
@@ -29,10 +24,8 @@ from pop_stream.model.events.pull import (
     PollRejected,
     PollWanted,
 )
-from pop_stream.model.events.scheduling import Claim, EmittedAgenda, InsightAttemptsReported
+from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.policy.attempt_stops import StopRegistry
-from pop_stream.policy.http_pull import DeliveredAttempts
-from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
@@ -42,9 +35,8 @@ _BATCH_LINGER_S: Final = 0.02
 _CONNECTION_CHECK_S: Final = 0.5
 _DISPATCHERS: Final = 8
 _REJECTION_TTL_S: Final = 3.0
-_REPLAYED: Final = 5_000
-"""Of what was handed out, and of what was to stop, before a process began. Its workers have no
-other process to turn to, and the database may be away."""
+_REPLAYED_STOPS: Final = 5_000
+"""Stops that a process reads when it begins: workers of such attempts may report to it."""
 
 MAX_RETURNED_BYTES: Final = 32 * 1024 * 1024
 """From there on, agendas whose callers have gone are left to come back by their leases."""
@@ -78,7 +70,7 @@ class KafkaHttpDeliveries:
         self._pollers: dict[str, deque[_Poller]] = defaultdict(deque)
         self._received: dict[str, dict[str, int]] = defaultdict(dict)
         self._rejected: dict[str, tuple[str, float]] = {}
-        self._delivered, self._stops = DeliveredAttempts(), StopRegistry()
+        self._stops = StopRegistry()
         self._changed_insights: set[str] = set()
         self._has_changes = asyncio.Event()
         self._returned: asyncio.Queue[DeliveryReturned] = asyncio.Queue()
@@ -88,15 +80,14 @@ class KafkaHttpDeliveries:
             TopicFollower(
                 settings,
                 self._topics.deliveries,
-                client_id="handouts",
-                hear=self._on_record,
-                replay_last=_REPLAYED,
+                client_id="deliveries",
+                on_record=self._on_record,
             ),
-            controls(
+            follow_controls(
                 settings,
                 client_id="api-controls",
-                hear=self._stops.remember,
-                replay_last=_REPLAYED,
+                on_stop=self._stops.remember,
+                replay_last=_REPLAYED_STOPS,
             ),
         )
 
@@ -137,15 +128,10 @@ class KafkaHttpDeliveries:
         returned = DeliveryReturned(insight_id=emitted.insight_id, emitted=emitted)
         self._returned.put_nowait(returned)
 
-    def lease(self, agenda_id: str) -> EmittedAgenda | None:
+    def stop(
+        self, agenda_id: str, attempt: int, accepted_at: datetime
+    ) -> StopReason | Literal["outdated"] | None:
         """See the port."""
-        return self._delivered.of(agenda_id)
-
-    def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
-        """See the port."""
-        handed = self._delivered.of(agenda_id)
-        is_known = handed is not None and handed.attempt == attempt
-        accepted_at = handed.accepted_at if handed is not None and is_known else None
         stop = self._stops.of(agenda_id, attempt, accepted_at)
         return None if stop is None else stop.reason
 
@@ -180,7 +166,6 @@ class KafkaHttpDeliveries:
         if isinstance(handed, PollRejected):
             self._reject(handed)
             return
-        self._delivered.remember(handed.emitted)
         if handed.api_id == self._api_id:
             self._receive(handed)
 
@@ -199,8 +184,6 @@ class KafkaHttpDeliveries:
         self._mark_changed(insight_id)
 
     def _reject(self, refused: PollRejected) -> None:
-        if not self._followers[0].following.is_set():
-            return  # told before this process began
         until_s = asyncio.get_running_loop().time() + _REJECTION_TTL_S
         self._rejected[refused.insight_id] = (refused.reason, until_s)
         for poller in self._pollers.get(refused.insight_id, ()):
@@ -258,72 +241,3 @@ class KafkaHttpDeliveries:
         except UnavailableError as error:
             # What is wanted is said again; what was to be returned comes back by its lease.
             _log.warning("poll_demand.unpublished", error=str(error))
-
-
-_EVERY_S: Final = 0.2
-_AT_ONCE: Final = 500
-_MOST: Final = 10_000
-
-
-class KafkaHearsay:
-    """The port `Hearsay`, over `pop.ready`; passes on while entered.
-
-    The relay cannot carry such a sign: events of an attempt count in its summary, so only one
-    that is known to be its worker's may become an event.
-
-    Args:
-        topics: Names of topics.
-        publisher: Open for as long as this object is.
-        definitions: Tell which scheduler decides for an insight.
-    """
-
-    def __init__(
-        self, topics: Topics, publisher: Publisher, definitions: DefinitionSource
-    ) -> None:
-        self._topics = topics
-        self._publisher = publisher
-        self._definitions = definitions
-        self._waiting: dict[str, dict[Claim, None]] = {}
-        self._has_some = asyncio.Event()
-        self._running: asyncio.Task[NoReturn] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-
-    def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
-        """See the port; above 10,000 of an insight at a time, some are left out."""
-        sign = Claim(agenda_id, attempt)
-        for insight_id in insights:
-            signs = self._waiting.setdefault(insight_id, {})
-            if len(signs) < _MOST:
-                signs[sign] = None
-        self._has_some.set()
-
-    async def _run(self) -> NoReturn:
-        while True:
-            await self._has_some.wait()
-            await asyncio.sleep(_EVERY_S)  # the same is said again and again
-            self._has_some.clear()
-            waiting, self._waiting = self._waiting, {}
-            try:
-                partitions = await self._publisher.partitions(self._topics.ready)
-                await self._publisher.publish([*self._records(waiting, partitions)])
-            except UnavailableError as error:
-                # Without Kafka nobody is heard, so no lease ends either.
-                _log.info("hearsay.dropped", error=str(error))
-
-    def _records(
-        self, waiting: Mapping[str, Mapping[Claim, None]], partitions: int
-    ) -> Iterator[Record]:
-        current = self._definitions.current
-        for insight_id, signs in waiting.items():
-            left = iter(signs)
-            while some := tuple(islice(left, _AT_ONCE)):
-                noted = InsightAttemptsReported(insight_id=insight_id, unverified=some)
-                yield ready_record(self._topics, current, noted, partitions=partitions)

@@ -1,9 +1,9 @@
-"""How far pullers and the relay are behind, asked of the brokers in few requests."""
+"""Lag, committed offsets and member counts of groups, asked of the brokers in few requests."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaConsumer
@@ -21,7 +21,7 @@ from pop_stream.ports.lag import GroupOffsets, LagSnapshot
 from pop_stream.ports.records import TopicPartition
 
 LAG_TIMEOUT_S: Final = 5.0
-"""A look at the lag that takes longer is given up; the next one starts afresh."""
+"""After it a question is given up, and its answer is unknown; nothing is kept of it."""
 
 _BEYOND_ALL: Final = 2**62
 
@@ -30,20 +30,33 @@ _LOG_START_INTERVAL_S: Final = 5.0
 _log = structlog.get_logger()
 
 
+class _Groups(NamedTuple):
+    """The groups of one call: those of insights by name, and the relay's if it is wanted."""
+
+    consumers: Mapping[str, InsightId]
+    shared: Mapping[str, InsightId]
+    relay: str | None
+
+    @property
+    def relays(self) -> Sequence[str]:
+        return [] if self.relay is None else [self.relay]
+
+
 class KafkaLagProbe:
-    """The port `LagProbe`: a request per broker for the offsets committed, one for the ends.
+    """The port `LagProbe`: one request per coordinator for committed offsets, one for all ends.
 
-    What is removed from a topic's start, by hand or for its age, is as good as read: nobody
-    will read it, or commit past it before there is more to read. Where topics start is asked
-    every few seconds.
+    So the cost does not grow with the number of insights. Records that were removed from the
+    start of a topic, by hand or for their age, count as read: nobody can read them, and nobody
+    commits past them before there is more to read. Where topics start is asked every few
+    seconds, and remembered in between.
 
-    Who coordinates a group is asked once per group, and again after a look that failed or a
-    group that moved: the broker may be gone for good.
+    The coordinator of a group is looked up once per group, and again after a call that failed
+    or a group that moved: its broker may be gone for good. Calls may overlap.
 
     Args:
         topics: Names of topics and groups.
-        admin: Started and closed by the caller.
-        consumer: Without a group; started and stopped by the caller.
+        admin: Started; closed by the caller.
+        consumer: Without a group, started; stopped by the caller.
     """
 
     def __init__(
@@ -64,49 +77,63 @@ class KafkaLagProbe:
         shared: Sequence[InsightId] = (),
         relay: bool = False,
     ) -> LagSnapshot:
-        """See the port. An insight whose group never committed has no known lag."""
-        by_group = {self._topics.puller_group(one): one for one in insights}
-        by_share_group = {self._topics.puller_group(one, "share"): one for one in shared}
-        events, relay_group = self._topics.agenda_events, self._topics.group("relay")
+        """See the port. The lag of an insight whose group never committed is unknown."""
+        groups = _Groups(
+            consumers={self._topics.puller_group(one): one for one in insights},
+            shared={self._topics.puller_group(one, "share"): one for one in shared},
+            relay=self._topics.group("relay") if relay else None,
+        )
         try:
             async with asyncio.timeout(LAG_TIMEOUT_S):
-                names = {*by_group, *by_share_group}  # topics and groups are named alike
-                await self._count_partitions(names | ({events} if relay else set()))
-                found = await self._committed([*by_group, *([relay_group] if relay else [])])
-                starts = await self._fetch_share_starts([*by_share_group])
-                firsts = await self._fetch_log_starts([*by_group])
-                wanted = {
-                    one: self._with_all_partitions(
-                        topic, _later(firsts[topic], _offsets(topic, found.get(topic, ())))
-                    )
-                    for topic, one in by_group.items()
-                } | {
-                    one: self._with_all_partitions(topic, starts.get(topic, {}))
-                    for topic, one in by_share_group.items()
-                }
-                told = [TopicPartition(events, n) for n in self._numbers(events) if relay]
-                asked = [tp for offsets in wanted.values() for tp in offsets]
-                ends = await self._ends([*asked, *told])
+                return await self._fetch_snapshot(groups)
         except (KafkaError, TimeoutError) as error:
             self._coordinators.clear()
             _log.info("lag.unknown", error=repr(error))
             return LagSnapshot()
+
+    async def _fetch_snapshot(self, groups: "_Groups") -> LagSnapshot:
+        events = self._topics.agenda_events
+        topics = {*groups.consumers, *groups.shared}  # groups are named like their topics
+        await self._count_partitions(topics | ({events} if groups.relay else set()))
+        committed = await self._committed([*groups.consumers, *groups.relays])
+        offsets = await self._fetch_offsets(groups, committed)
+        event_partitions = [TopicPartition(events, n) for n in self._numbers(events)]
+        ends = await self._ends(
+            [tp for some in offsets.values() for tp in some]
+            + (event_partitions if groups.relay else [])
+        )
         lags = {
-            one: [max(0, ends[tp] - offsets[tp]) for tp in sorted(offsets)]
-            for one, offsets in wanted.items()
-            if offsets
+            one: [max(0, ends[tp] - some[tp]) for tp in sorted(some)]
+            for one, some in offsets.items()
+            if some
         }
-        if relay_group not in found:
+        if groups.relay is None or groups.relay not in committed:
             return LagSnapshot(lags)
-        relay_offsets = _offsets(events, found[relay_group])
+        relay_offsets = _offsets(events, committed[groups.relay])
         return LagSnapshot(
             lags,
-            end_offsets={tp.partition: ends[tp] for tp in told},
+            end_offsets={tp.partition: ends[tp] for tp in event_partitions},
             relay_offsets={tp.partition: offset for tp, offset in relay_offsets.items()},
         )
 
+    async def _fetch_offsets(
+        self, groups: "_Groups", committed: Mapping[str, Sequence[Any]]
+    ) -> Mapping[InsightId, Mapping[TopicPartition, int]]:
+        """By insight and partition, the first offset that is not done with; none if unknown."""
+        share_starts = await self._fetch_share_starts([*groups.shared])
+        log_starts = await self._fetch_log_starts([*groups.consumers])
+        return {
+            one: self._with_all_partitions(
+                topic, _later(log_starts[topic], _offsets(topic, committed.get(topic, ())))
+            )
+            for topic, one in groups.consumers.items()
+        } | {
+            one: self._with_all_partitions(topic, share_starts.get(topic, {}))
+            for topic, one in groups.shared.items()
+        }
+
     async def fetch_member_count(self, group: str) -> int | None:
-        """See the port. A group that nobody was in for long has none either."""
+        """See the port. A group that does not exist has no members."""
         try:
             async with asyncio.timeout(LAG_TIMEOUT_S):
                 return await count_members(self._admin, group) or 0
@@ -139,7 +166,7 @@ class KafkaLagProbe:
     async def _fetch_committed(
         self, group: str, topic: str, group_type: GroupType
     ) -> Mapping[TopicPartition, int] | None:
-        """How far a group has come; None if its coordinator does not say."""
+        """What a group has committed in a topic; None if its coordinator does not say."""
         if group_type == "share":
             return (await self._fetch_share_starts([group])).get(group)
         found = await self._committed([group])
@@ -154,19 +181,21 @@ class KafkaLagProbe:
     async def _fetch_log_starts(
         self, topics: Sequence[str]
     ) -> Mapping[str, Mapping[TopicPartition, int]]:
-        """Where these topics' partitions start, of those from which something was removed."""
-        places = [TopicPartition(one, n) for one in topics for n in self._numbers(one)]
+        """By topic and partition, where it starts; absent if nothing was ever removed there."""
+        partitions = [TopicPartition(one, n) for one in topics for n in self._numbers(one)]
         asked_at = monotonic()
         if (
             self._log_starts_at is None
             or asked_at - self._log_starts_at >= _LOG_START_INTERVAL_S
         ):
-            self._log_starts = await self._consumer.beginning_offsets(places) if places else {}
+            self._log_starts = (
+                await self._consumer.beginning_offsets(partitions) if partitions else {}
+            )
             self._log_starts_at = asked_at
         starts: dict[str, dict[TopicPartition, int]] = {one: {} for one in topics}
-        for place in places:
-            if first := self._log_starts.get(place, 0):
-                starts[place.topic][place] = first
+        for partition in partitions:
+            if first := self._log_starts.get(partition, 0):
+                starts[partition.topic][partition] = first
         return starts
 
     async def _count_partitions(self, names: Set[str]) -> None:
@@ -176,7 +205,7 @@ class KafkaLagProbe:
                 self._partitions[described["topic"]] = len(described["partitions"])
 
     async def _committed(self, groups: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-        """The topics, as the protocol has them, of every group that answered."""
+        """Of every group whose coordinator answered, its topics in the protocol's own form."""
         by_coordinator = await self._by_coordinator(groups)
         responses = await asyncio.gather(
             *(
@@ -196,7 +225,10 @@ class KafkaLagProbe:
     async def _fetch_share_starts(
         self, groups: Sequence[str]
     ) -> Mapping[str, Mapping[TopicPartition, int]]:
-        """Of every share group that answered, from where on records are not done with."""
+        """By share group and partition, the first record that is not done with.
+
+        Groups whose coordinator did not answer are absent.
+        """
         starts: dict[str, Mapping[TopicPartition, int]] = {}
         for node, some in (await self._by_coordinator(groups)).items():
             known = await share_consumer.fetch_share_offsets(self._admin, node, some)
@@ -205,14 +237,14 @@ class KafkaLagProbe:
                     self._coordinators.pop(group, None)
                     continue
                 starts[group] = {
-                    # The start alone may stay behind what was done with last.
+                    # With no lag the start says nothing: it may lie before the last record.
                     tp: one.start if one.lag else _BEYOND_ALL
                     for tp, one in known[group].items()
                 }
         return starts
 
     async def _by_coordinator(self, groups: Sequence[str]) -> Mapping[int, Sequence[str]]:
-        """The groups by the broker to ask; a broker that is away is waited for by nobody."""
+        """The groups by their coordinator, which is looked up for groups that are new."""
         by_coordinator: dict[int, list[str]] = {}
         for group in groups:
             if group not in self._coordinators:
@@ -226,7 +258,7 @@ class KafkaLagProbe:
     def _with_all_partitions(
         self, topic: str, offsets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """Committed offsets; a partition without one counts from 0 if another has one."""
+        """With 0 for partitions without an offset, if any other partition has one."""
         if not offsets:
             return {}
         numbers = self._numbers(topic)
@@ -236,12 +268,12 @@ class KafkaLagProbe:
 def _later(
     one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """By place, the later of two offsets, or the only one."""
+    """By partition, the later of two offsets, or the only one."""
     return {tp: max(one.get(tp, 0), other.get(tp, 0)) for tp in one.keys() | other.keys()}
 
 
 def _offsets(topic: str, found: Sequence[Any]) -> dict[TopicPartition, int]:
-    """What a group has committed in a topic, from the topics as the protocol has them."""
+    """What a group has committed in a topic, from its topics in the protocol's own form."""
     return {
         TopicPartition(topic, partition): offset
         for name, partitions, _ in found

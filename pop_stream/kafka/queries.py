@@ -1,4 +1,4 @@
-"""Asks the scheduler that decides for an insight, and waits for its answer."""
+"""Queries the scheduler that owns an insight over `pop.ready`, and awaits its reply."""
 
 import asyncio
 import secrets
@@ -21,16 +21,19 @@ from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 REPLY_TIMEOUT: Final = timedelta(seconds=3)
-"""A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
+"""A scheduler replies in milliseconds; after a rebalance, in seconds."""
 
 
 class KafkaQueueQueries:
     """The port `QueueQueries`: over `pop.ready` and back over `pop.query-replies`.
 
+    Works while entered. Queries may overlap; each has an id, and every process reads all replies
+    and takes its own.
+
     Args:
         settings: Where the cluster is.
-        publisher: Open for as long as this object is.
-        definitions: Tell which scheduler to ask.
+        publisher: For queries; open for as long as this object is.
+        definitions: They say which partition of `pop.ready` an insight belongs to.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class KafkaQueueQueries:
         self._definitions = definitions
         self._consumer: AIOKafkaConsumer = clients.consumer(
             settings,
-            client_id="answers",
+            client_id="query-replies",
             group_id=None,
             auto_offset_reset="latest",
             fetch_max_wait_ms=clients.LONG_FETCH_WAIT_MS,
@@ -95,11 +98,11 @@ class KafkaQueueQueries:
             del self._pending[query.query_id]
 
     async def _read(self) -> None:
-        async for records in clients.poll_forever(self._consumer, what="answers"):
+        async for records in clients.poll_forever(self._consumer, what="query_replies"):
             for record in records:
-                self._hear(record)
+                self._on_record(record)
 
-    def _hear(self, record: ConsumedRecord) -> None:
+    def _on_record(self, record: ConsumedRecord) -> None:
         try:
             reply = decode_query_reply(checked_value(record))
         except UnreadableRecordError as error:

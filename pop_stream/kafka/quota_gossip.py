@@ -1,4 +1,4 @@
-"""A door's place on `pop.quota-usage`: hears the schedulers and the other doors, and tells them."""
+"""Exchanges quota usage with schedulers and the other entry points, over `pop.quota-usage`."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 GOSSIP_INTERVAL_S: Final = 0.25
-"""Between two statements; so much later the others know."""
+"""Between two reports of this process; by so much the others' view of it is late."""
 
 _CATCH_UP_TIMEOUT_S: Final = 5.0
 
@@ -28,34 +28,41 @@ _log = structlog.get_logger()
 
 
 class QuotaGossip:
-    """Keeps a door informed, and others of it, while it is entered.
+    """Keeps the quota ledger of one process up to date, and reports it, while entered.
+
+    Reports of others are applied as they come; what the ledger has to report is published every
+    quarter of a second. Counts are absolute, so a report that is lost is repaired by the next.
 
     Args:
         settings: Where the cluster is.
-        publisher: For statements; open for as long as this object is.
-        door: Whose place it is.
-        now_s: The clock of the door.
-        since: What was told before this instant is not heard any more.
+        publisher: For the reports; open for as long as this object is.
+        quota_ledger: Of this process.
+        now_s: The ledger's clock, in seconds.
+        since: Reports from before this instant are not read.
 
     Attributes:
-        door: The same.
+        quota_ledger: The same.
     """
 
     def __init__(
         self,
         settings: Settings,
         publisher: Publisher,
-        door: QuotaLedger,
+        quota_ledger: QuotaLedger,
         *,
         now_s: Callable[[], float],
         since: datetime,
     ) -> None:
         self._topic = Topics(settings.topic_prefix).quota_usage
         self._publisher = publisher
-        self.door = door
+        self.quota_ledger = quota_ledger
         self._now_s = now_s
         self._follower = TopicFollower(
-            settings, self._topic, client_id="counts", hear=self._on_record, since=since
+            settings,
+            self._topic,
+            client_id="quota-usage",
+            on_record=self._on_record,
+            since=since,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -73,7 +80,10 @@ class QuotaGossip:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def catch_up(self) -> None:
-        """Wait until all that was told before now is heard; goes on after seconds without."""
+        """Wait until all reports from before the call are applied, for seconds at most.
+
+        After them the ledger goes on with what it has: its quotas are then less exact.
+        """
         try:
             async with asyncio.timeout(_CATCH_UP_TIMEOUT_S):
                 await self._follower.catch_up()
@@ -81,17 +91,20 @@ class QuotaGossip:
             _log.warning("quota_usage.not_caught_up", topic=self._topic)
 
     async def begin(self, ends: Mapping[int, int]) -> None:
-        """Tell that submissions up to these offsets are begun; returns once Kafka has it."""
-        await publish_until_acknowledged(self._publisher, [self._record(self.door.begin(ends))])
+        """Report that submissions up to these offsets are begun; returns once Kafka has it."""
+        await publish_until_acknowledged(
+            self._publisher, [self._record(self.quota_ledger.begin(ends))]
+        )
 
     async def _publish_usage(self) -> None:
         while True:
             await asyncio.sleep(GOSSIP_INTERVAL_S)
-            records = [self._record(one) for one in self.door.drain_reports(self._now_s())]
+            records = [
+                self._record(one) for one in self.quota_ledger.drain_reports(self._now_s())
+            ]
             if records:
-                await publish_until_acknowledged(
-                    self._publisher, records
-                )  # counts are told once
+                # The ledger hands out each report once, so it must not be lost here.
+                await publish_until_acknowledged(self._publisher, records)
 
     def _record(self, report: IngressUsage) -> Record:
         return Record(self._topic, report.ingress_id.encode(), encode(report))
@@ -102,4 +115,4 @@ class QuotaGossip:
         except UnreadableRecordError as error:
             skip_unreadable(record, error)
         else:
-            self.door.apply(event, now_s=self._now_s())
+            self.quota_ledger.apply(event, now_s=self._now_s())

@@ -1,4 +1,4 @@
-"""Reads a topic from its end, whole and without a group: what every process is to hear."""
+"""Follows a topic that every process reads by itself: from its end on, without a group."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,23 +24,25 @@ _log = structlog.get_logger()
 
 
 class TopicFollower:
-    """Hears what is written after it began, each record once, in order.
+    """Passes on what is written after it began, each record once, in order.
 
-    An interruption misses nothing: it goes on where it was. A topic that does not exist, as
-    in a cluster of an earlier version, is waited for.
+    After an interruption it goes on where it was, so nothing is missed that retention has not
+    removed. A topic that does not exist, as in a cluster of an earlier version, is waited for.
+    `run` is called once.
 
     Args:
         settings: Where the cluster is.
         topic: Of one partition.
         client_id: Shown in the broker's logs.
-        hear: Called with every record; must not raise.
+        on_record: Called with every record; must not raise.
         since: Begin with what was written from this instant on; None with what is written
             from now on.
         replay_last: Begin with so many records that are there already; those that are not read
-            within three seconds are passed over.
+            within three seconds are skipped.
 
     Attributes:
-        following: Set once nothing is missed any more, and the newest that were there are heard.
+        following: Set once the records to begin with are passed on, and nothing is missed from
+            then on.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class TopicFollower:
         topic: str,
         *,
         client_id: str,
-        hear: Callable[[ConsumedRecord], None],
+        on_record: Callable[[ConsumedRecord], None],
         since: datetime | None = None,
         replay_last: int = 0,
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._client_id = client_id
-        self._on_record = hear
+        self._on_record = on_record
         self._since = since
         self._replay_last = replay_last
         self._advanced = asyncio.Condition()
@@ -95,13 +97,13 @@ class TopicFollower:
             await self._poll(consumer, partition, _POLL_MS)
 
     async def _replay(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
-        """Hear what is there already, or as much of it as time allows."""
+        """Pass on what is there already, or as much of it as time allows."""
         ends = await clients.shield_until_answered(consumer.end_offsets([partition]))
         until_s = monotonic() + _REPLAY_TIMEOUT_S
         while self._next is None or self._next < ends[partition]:
             if monotonic() > until_s:
                 _log.warning(
-                    "topic_follower.replay_cut", topic=self._topic, unheard_from=self._next
+                    "topic_follower.replay_cut", topic=self._topic, skipped_from=self._next
                 )
                 self._next = ends[partition]
                 consumer.seek(partition, self._next)
@@ -119,7 +121,7 @@ class TopicFollower:
             self._advanced.notify_all()
 
     async def catch_up(self) -> None:
-        """Return once all is heard that was written before the call."""
+        """Wait until all is passed on that was written before the call; may be called often."""
         await self.following.wait()
         partition = TopicPartition(self._topic, 0)
         # Over a connection of its own: the reader's has a fetch that the broker may hold.
@@ -134,7 +136,7 @@ class TopicFollower:
             await self._advanced.wait_for(lambda: (self._next or 0) >= end)
 
     async def _start_offset(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
-        """The offset to begin with."""
+        """The offset to begin with, by `since` or `replay_last`; the end if nothing fits."""
         if self._since is not None:
             at_ms = int(self._since.timestamp() * 1000)
             found = await clients.shield_until_answered(

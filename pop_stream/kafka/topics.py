@@ -138,7 +138,7 @@ class Topics:
         return f"{self.prefix}dead-letters"
 
     @property
-    def dead_callbacks(self) -> str:
+    def dead_webhooks(self) -> str:
         """Callbacks that no try could deliver."""
         return f"{self.prefix}dead-webhooks"
 

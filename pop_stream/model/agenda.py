@@ -1,6 +1,6 @@
 """An agenda: a customer's unit of work, a small DAG of operations, valid by construction.
 
-What the scheduler is told of an agenda: one place that says which of its fields matter.
+What the scheduler gets of an agenda: one place that says which of its fields matter.
 
 Operations that a handler appends to its agenda while it runs: which are new, and sound.
 """
@@ -143,7 +143,7 @@ class Agenda(BaseModel):
         default=None, description="The template it was made from; set when one is run."
     )
     callback_url: CallbackUrl | None = Field(
-        default=None, description="Told, signed, how it ended; else its customer's."
+        default=None, description="Notified, signed, how it ended; else its customer's."
     )
     trace: Trace | None = Field(
         default=None, description="Where it came from; set from the headers it came with."
@@ -378,14 +378,14 @@ def encode_operation(operation: Operation) -> bytes:
     return _OPERATION.dump_json(operation, exclude_defaults=True)
 
 
-def decode_appended(told: Sequence[AppendedOperation]) -> tuple[Operation, ...]:
+def decode_appended(appended: Sequence[AppendedOperation]) -> tuple[Operation, ...]:
     """Appended operations as an agenda has them.
 
     Raises:
-        SubmissionError: If one was told by a foreign puller and is not sound.
+        SubmissionError: If one came from a foreign puller and is not sound.
     """
     try:
-        return tuple(_OPERATION.validate_json(bytes(one.operation)) for one in told)
+        return tuple(_OPERATION.validate_json(bytes(one.operation)) for one in appended)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document=_DOCUMENT)) from None
 
@@ -434,7 +434,8 @@ def _issues(operations: Sequence[Operation], known: set[str]) -> Iterator[Issue]
             yield Issue(
                 f"{_DOCUMENT}[{index}]",
                 operation.name,
-                f"has {size} bytes, at most {MAX_APPENDED_BYTES} are allowed; store its input elsewhere",
+                f"has {size} bytes, at most {MAX_APPENDED_BYTES} are allowed; "
+                "store its input elsewhere",
             )
         for position, name in enumerate(operation.depends_on):
             if name not in known:

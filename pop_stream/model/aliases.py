@@ -40,12 +40,12 @@ def alternate_ids(body: bytes) -> AlternateIds:
         body: JSON; empty, or no agenda at all, has none.
     """
     try:
-        told = _BODY.decode(body) if body else _Body()
+        parsed = _BODY.decode(body) if body else _Body()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return AlternateIds()
-    params = told.params or _Params()
+    params = parsed.params or _Params()
     named = params.pops if params.external_id is UNSET else params.external_id
-    traced = told.trace.correlation_id if told.trace else None
+    traced = parsed.trace.correlation_id if parsed.trace else None
     return AlternateIds(_short(named), _short(traced))
 
 

@@ -72,7 +72,8 @@ class Customer(BaseModel):
     )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
     callback_url: CallbackUrl | None = Field(
-        default=None, description="Told, signed, how each agenda ended that names none itself."
+        default=None,
+        description="Notified, signed, how each agenda ended that names none itself.",
     )
     pool: Id | None = Field(
         default=None, description="Only insights of this resource pool take its agendas."
@@ -304,7 +305,7 @@ def definition_key(definition: Definition) -> str:
 def decode_definition(key: str, value: bytes | None) -> Definition | None:
     """The definition in one record of `pop.definitions`; None for a tombstone.
 
-    Fields that a newer version has added are passed over: without the rest there would be
+    Fields that a newer version has added are ignored: without the rest there would be
     no definition at all.
 
     Raises:
@@ -333,7 +334,7 @@ def encode_definition(definition: Definition) -> bytes:
 
 
 def is_api_key(key: str) -> bool:
-    """Whether a record of `pop.definitions` with this key tells of an API key."""
+    """Whether a record of `pop.definitions` with this key holds an API key."""
     return key.startswith(_API_KEY)
 
 
@@ -343,7 +344,7 @@ def api_key_record(key: ApiKey) -> bytes:
 
 
 def decode_api_key(key: str, value: bytes | None) -> ApiKey | None:
-    """The API key that a record tells of; None for a tombstone.
+    """The API key that a record holds; None for a tombstone.
 
     Raises:
         UnreadableRecordError: If it is none, or not the one that the record's key names.

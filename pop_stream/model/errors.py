@@ -1,7 +1,7 @@
 """Every error of ours, as one tree.
 
 PopStreamError              code: stable name for clients, logs and metrics
-├─ IssuesError              refused, for reasons that are told one by one
+├─ IssuesError              refused, for reasons that are listed one by one
 │  ├─ SubmissionError       resending cannot help
 │  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
 │  │  ├─ AgendaTooLargeError  …nor can anything but a smaller agenda
@@ -57,7 +57,7 @@ class PopStreamError(Exception):
 
 
 class IssuesError(PopStreamError):
-    """Something was refused, for reasons that are told one by one.
+    """Something was refused, for reasons that are listed one by one.
 
     Attributes:
         issues: At least one, at most `MAX_ISSUES`, in the order of the document.

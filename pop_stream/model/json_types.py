@@ -13,7 +13,7 @@ _BEGINS: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:")
 
 
 def _read(value: object) -> object:
-    """Text as an instant; what is no text is for the type to judge."""
+    """Text as an instant; what is no text is left for the type to check."""
     if not isinstance(value, str):
         return value
     found = _parsed(value.upper())

@@ -1,4 +1,4 @@
-"""What Comcast's POP called by other names: who comes from there is told ours."""
+"""What Comcast's POP called by other names: an error names ours to whoever uses them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

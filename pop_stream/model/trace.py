@@ -85,16 +85,16 @@ class Trace(BaseModel):
     @property
     def headers(self) -> Mapping[str, str]:
         """As headers, of HTTP or of a record."""
-        told = {
+        fields = {
             TRACEPARENT: self.traceparent,
             TRACESTATE: self.tracestate,
             CORRELATION: self.correlation_id,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @staticmethod
     def of(headers: Mapping[str, str]) -> "Trace | None":
-        """What headers tell; what is malformed counts as absent, as the standard asks.
+        """What headers say; what is malformed counts as absent, as the standard asks.
 
         Args:
             headers: Values by name in lower case.

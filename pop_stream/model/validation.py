@@ -1,4 +1,4 @@
-"""What a document from outside is told of its faults: by field, value and remedy."""
+"""What is wrong with a document from outside: by field, value and remedy."""
 
 import json
 import re
@@ -26,38 +26,38 @@ _NUL_BYTES: Final = re.compile(_NUL_TEXT.pattern.encode())
 
 
 def issues_of(error: ValidationError, *, document: str) -> list[Issue]:
-    """One issue per fault that pydantic found, as many as a refusal lists.
+    """One issue per error that pydantic found, as many as a refusal lists.
 
     Args:
         error: What validation raised.
-        document: What the whole is called, for a fault of no field in particular.
+        document: What the whole is called, for an error of no field in particular.
     """
-    faults = error.errors(include_url=False, include_context=True)
-    issues = [_issue(fault, document) for fault in faults if not _is_consequence(fault)]
+    errors = error.errors(include_url=False, include_context=True)
+    issues = [_issue(one, document) for one in errors if not _is_consequence(one)]
     return issues[: SubmissionError.MAX_ISSUES]
 
 
-def _is_consequence(fault: ErrorDetails) -> bool:
-    """A list whose items were all refused is not told to be too short as well."""
-    return fault["type"] == "too_short" and len(fault["input"]) > fault["ctx"]["actual_length"]
+def _is_consequence(error: ErrorDetails) -> bool:
+    """Whether it only follows from others: a list whose items were all refused is too short."""
+    return error["type"] == "too_short" and len(error["input"]) > error["ctx"]["actual_length"]
 
 
-def _issue(fault: ErrorDetails, document: str) -> Issue:
-    field = path_of(fault["loc"], document=document)
-    match fault["type"]:
+def _issue(error: ErrorDetails, document: str) -> Issue:
+    field = path_of(error["loc"], document=document)
+    match error["type"]:
         case "missing":
             return Issue(field, "nothing", "is required; give it")
         case "extra_forbidden":
-            ours = replacement_for(str(fault["loc"][-1]))
+            ours = replacement_for(str(error["loc"][-1]))
             message = f"is no field here; use {ours}" if ours else _UNKNOWN_FIELD
-            return Issue(field, shorten(fault["input"]), message)
+            return Issue(field, shorten(error["input"]), message)
         case "string_pattern_mismatch" if words := _PATTERN_MESSAGES.get(
-            fault["ctx"]["pattern"]
+            error["ctx"]["pattern"]
         ):
-            return Issue(field, shorten(fault["input"]), words)
+            return Issue(field, shorten(error["input"]), words)
         case _:
-            message = fault["msg"].removeprefix("Value error, ")
-            return Issue(field, shorten(fault["input"]), message)
+            message = error["msg"].removeprefix("Value error, ")
+            return Issue(field, shorten(error["input"]), message)
 
 
 def path_of(location: tuple[int | str, ...], *, document: str) -> str:
@@ -88,6 +88,6 @@ def without_nul(data: Text, *, document: str) -> Text:
     else:
         found = b"\\u0000" in data and bool(_NUL_BYTES.search(data))
     if found:
-        fault = Issue(document, "\\u0000", "holds a NUL character, which no database text can")
-        raise SubmissionError([fault])
+        issue = Issue(document, "\\u0000", "holds a NUL character, which no database text can")
+        raise SubmissionError([issue])
     return data

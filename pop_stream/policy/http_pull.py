@@ -1,21 +1,13 @@
-"""What workers over HTTP want, hold, and are to stop.
+"""What callers of all API processes want of one insight, and who is to get the next agenda.
 
-What callers of all API processes want of one insight, and who is to get the next agenda.
-
-Counts of what was sent and of what came tell what is on its way, so nobody is sent more than
-it has callers for, however often it says what it wants. No clock: instants are given.
-
-Claimed agendas of a dispatcher that is none any more; no clock, instants are given.
-
-Agendas that workers hold over HTTP, as `pop.deliveries` told; bounded memory, no clock.
-
-Of which attempts a summary was there when it was last asked; bounded memory, no clock.
+Counts of what was sent and of what came say what is on its way, so no process is sent more
+than it has callers for, however often it says what it wants. Agendas that a dispatcher has
+claimed when it ceases to be one wait here for the next. No clock: instants are given.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from pop_stream.model.events.pull import DeliveryReturned, PollWanted
@@ -156,68 +148,3 @@ class OrphanedDeliveries:
             for one in waiting
             if one.until_s > now_s
         ]
-
-
-MAX_DELIVERED: Final = 20_000
-MAX_DELIVERED_BYTES: Final = 64 * 1024 * 1024
-"""From so many agendas, or so many bytes of them, the oldest are forgotten."""
-
-
-class DeliveredAttempts:
-    """The newest attempt of the agendas handed out last."""
-
-    def __init__(self) -> None:
-        self._by_agenda: dict[str, EmittedAgenda] = {}
-        self._bytes = 0
-
-    def remember(self, emitted: EmittedAgenda) -> None:
-        """Take in an attempt; an older one than is known changes nothing.
-
-        An id whose agenda was removed may be used anew, with attempts from 1 on.
-        """
-        known = self._by_agenda.get(emitted.agenda_id)
-        if known is not None:
-            is_of_one_life = known.accepted_at >= emitted.accepted_at
-            if known.attempt > emitted.attempt and is_of_one_life:
-                return
-            self._forget(emitted.agenda_id)
-        self._by_agenda[emitted.agenda_id] = emitted
-        self._bytes += len(emitted.agenda)
-        while len(self._by_agenda) > MAX_DELIVERED or self._bytes > MAX_DELIVERED_BYTES:
-            self._forget(next(iter(self._by_agenda)))
-
-    def of(self, agenda_id: str) -> EmittedAgenda | None:
-        """The newest attempt heard of."""
-        return self._by_agenda.get(agenda_id)
-
-    def _forget(self, agenda_id: str) -> None:
-        self._bytes -= len(self._by_agenda.pop(agenda_id).agenda)
-
-
-MAX_SUMMARIZED: Final = 20_000
-"""Agendas of which that is remembered; the one seen longest ago is forgotten first."""
-
-
-class SummarizedAttempts:
-    """The attempt of each agenda that was seen last, by the instant of its emission.
-
-    Attempts have the same numbers again where an id is used anew; instants they have not.
-
-    Args:
-        size: How many agendas are remembered.
-    """
-
-    def __init__(self, size: int = MAX_SUMMARIZED) -> None:
-        self._size = size
-        self._by_agenda: dict[str, datetime] = {}
-
-    def remember(self, agenda_id: str, emitted_at: datetime) -> None:
-        """A summary is there of the agenda, an attempt of which was emitted then."""
-        self._by_agenda.pop(agenda_id, None)  # to the end: seen last
-        self._by_agenda[agenda_id] = emitted_at
-        if len(self._by_agenda) > self._size:
-            del self._by_agenda[next(iter(self._by_agenda))]
-
-    def was(self, agenda_id: str, emitted_at: datetime) -> bool:
-        """Whether that attempt is the one that was seen last of the agenda."""
-        return self._by_agenda.get(agenda_id) == emitted_at

@@ -1,7 +1,7 @@
 """Work for pullers that speak HTTP."""
 
-from collections.abc import Callable, Collection, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from pop_stream.model.events.lifecycle import StopReason
@@ -32,24 +32,14 @@ class HttpDeliveries(Protocol):
         """Let another caller have an agenda whose taker has gone."""
         ...
 
-    def lease(self, agenda_id: str) -> EmittedAgenda | None:
-        """The newest attempt of an agenda that was handed out, if it is remembered."""
-        ...
-
-    def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
-        """Why the attempt is to stop, if it is."""
-        ...
-
-
-class Hearsay(Protocol):
-    """Passes on what a worker says of an attempt that nobody can look up now."""
-
-    def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
-        """Let the schedulers judge a sign of life; returns at once, and nothing is promised.
+    def stop(
+        self, agenda_id: str, attempt: int, accepted_at: datetime
+    ) -> StopReason | Literal["outdated"] | None:
+        """Why the attempt is to stop, if it is; of the newest stops only.
 
         Args:
-            agenda_id: Of the agenda, as far as its worker can say.
+            agenda_id: Of the agenda.
             attempt: Its number.
-            insights: Of which the agenda may be: all that the worker may pull from.
+            accepted_at: When the agenda was: a stop of an earlier one of its id is not meant.
         """
         ...

@@ -154,7 +154,7 @@ class PostgresAgendas:
 
 def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
     """What the filter says as SQL; its values are added to the list, by position."""
-    told = {
+    values_by_name = {
         "ids": wanted.ids,
         "customer_ids": wanted.customer_ids,
         "insight_ids": wanted.insight_ids,
@@ -167,7 +167,7 @@ def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
         "accepted_before": wanted.accepted_before,
     }
     conditions: list[str] = []
-    for name, value in told.items():
+    for name, value in values_by_name.items():
         if value:
             values.append(value)
             conditions.append(_CONDITIONS[name].format(f"${len(values)}"))
@@ -224,7 +224,7 @@ class PostgresRetention:
             await asyncio.sleep(_BATCH_PAUSE_S)
 
     async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Remove callbacks that were given up before an instant; how many."""
+        """Remove webhooks that were exhausted before an instant; how many."""
         removed = 0
         async with acquire_connection(self._pool) as connection:
             if dry_run:

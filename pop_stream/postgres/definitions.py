@@ -1,4 +1,4 @@
-"""Definitions in Postgres, and the outbox that tells Kafka of them.
+"""Definitions in Postgres, and the outbox from which they are published to Kafka.
 
 Lists of definitions as SQL: every value a parameter, every name one of ours.
 """

@@ -54,7 +54,7 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Tells a file that was changed after it was applied."""
+        """By it a file that was changed after it was applied is known."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property

@@ -1,9 +1,9 @@
 """Which agendas have not ended, found at a cost that does not grow with those that have.
 
-Two positions go through the agendas by acceptance and list those that have not ended: one follows
-what is new, the other goes round through all that there is, a bounded way at a time, for what
-the first could not see (an agenda that runs again, or was accepted long before it was told).
-What is listed is looked at until it has ended.
+Two scans go through the agendas by acceptance and list those that have not ended: one follows
+what is new, the other goes round through all that there is, a bounded part at a time, for
+what the first could not see (an agenda that runs again, or was accepted long before its event
+arrived). What is listed stays listed until it has ended.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pop_stream.postgres.pool import Connection, Pool
 
 NEW_PER_RUN: Final = 500_000
-"""Agendas accepted lately that are passed in one go; what is left comes next time, or round."""
+"""Agendas accepted lately that are scanned in one go; the next run goes on there."""
 
 FULL_SCAN_PER_RUN: Final = 20_000
 """Agendas of any age, likewise."""
 
 LISTED_PER_RUN: Final = 20_000
-"""Agendas that have not ended and are looked at in one go; the others come next."""
+"""Agendas that have not ended and are listed in one go; the others come next."""
 
 _PAGE: Final = 5_000
 _LOCK_ID: Final = 7_305_441_102_958_117
 """Of the advisory lock: any number that nobody else has."""
 
 _LATE_ACCEPTANCE: Final = timedelta(seconds=30)
-"""So much later than its instant an acceptance may be told, beside the quiet, and is new."""
+"""So much later than its instant an acceptance may arrive, beside the quiet, and be new."""
 
 _SQL: Final = load_queries("reconciliation")
 _OPEN: Final = [state.value for state in State if state not in TERMINAL]
@@ -60,7 +60,7 @@ class PostgresOpenAgendas:
                     await connection.execute(_SQL["unlock"], _LOCK_ID)
 
     async def scan(self, quiet: timedelta) -> int:
-        """List what has not ended and was accepted so long ago; how many were passed."""
+        """List what has not ended and was accepted so long ago; how many were scanned."""
         async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["scan_positions"])
             positions = {row["scan"]: (row["accepted_at"], row["agenda_id"]) for row in rows}
@@ -122,7 +122,7 @@ async def _advance_scan(
     *,
     most: int,
 ) -> int:
-    """Go on with a walk; the one that goes round begins anew at its end."""
+    """Go on with a scan; the full one begins anew at its end."""
     passed, (accepted_at, agenda_id) = 0, begun
     while passed < most:
         row = await connection.fetchrow(

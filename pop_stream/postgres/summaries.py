@@ -182,10 +182,10 @@ class PostgresSummaries:
     ) -> None:
         """Make summaries what these events add up to, whatever they say; in one transaction.
 
-        An end is owed its callback again, under the same id.
+        An end is owed its webhook again, under the same id.
 
         Args:
-            events_by_agenda: By agenda, all that is told of it, in order.
+            events_by_agenda: By agenda, all its events, in order.
             versions: Of the summaries as they were before that was read; 0 of one without any.
 
         Raises:
@@ -236,8 +236,8 @@ class PostgresSummaries:
     ) -> Mapping[str, StoredSummary]:
         """What is known of the agendas; those first accepted here are presumed to be new.
 
-        If they are not, but told of again, or others have written since, the guard on the
-        version tells, and then all are read after all.
+        If they are not new but repeated, or others have written since, the guard on the
+        version fails, and then all are read after all.
         """
         found: dict[str, StoredSummary] = {}
         unknown: dict[str, Sequence[LifecycleEvent]] = {}

@@ -1,4 +1,4 @@
-"""The outbox of callbacks: owed in one transaction, taken, and delivered or given up."""
+"""The outbox of webhooks: enqueued as agendas end, claimed, delivered or exhausted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _SQL: Final = load_queries("webhooks")
 
 MAX_IN_FLIGHT_PER_CUSTOMER: Final = 8
-"""Under way at a time: a server that hangs holds up its own customer's callbacks only."""
+"""In flight at a time: a server that hangs holds up its own customer's webhooks only."""
 
 VISIBILITY_TIMEOUT: Final = timedelta(minutes=1)
-"""Out of others' sight; longer than a try takes, so only a dead sender's come back by it."""
+"""Hidden from others; longer than a try takes, so only a dead sender's come back by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueWebhook:
-    """One callback to try now.
+    """One webhook to try now.
 
     Attributes:
         number: In the order in which agendas ended.
@@ -60,7 +60,7 @@ class PostgresWebhooks:
         self._pool = pool
 
     async def claim(self, most: int, in_flight: Mapping[str, int]) -> list[DueWebhook]:
-        """Callbacks to try now, at most `most`; nobody else is given them for a minute.
+        """Webhooks to try now, at most `most`; nobody else is given them for a minute.
 
         Args:
             most: So many at most.
@@ -74,7 +74,7 @@ class PostgresWebhooks:
         return sorted((DueWebhook(**row) for row in rows), key=lambda one: one.number)
 
     async def mark_delivered(self, number: int) -> None:
-        """Forget a callback that was received."""
+        """Delete a webhook that was received."""
         async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["delete_delivered"], number)
 
@@ -84,12 +84,12 @@ class PostgresWebhooks:
             await connection.execute(_SQL["reschedule"], number, pause, reason)
 
     async def mark_exhausted(self, number: int, reason: str) -> None:
-        """Let it be; later ones of the same agenda may go."""
+        """Try it no more; later ones of the same agenda may go."""
         async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["mark_exhausted"], number, reason)
 
     async def backlog(self) -> WebhookBacklog:
-        """What waits and what was given up; reads all rows there are."""
+        """What waits and what is exhausted; reads all rows there are."""
         async with acquire_connection(self._pool) as connection:
             row = await connection.fetchrow(_SQL["backlog"])
         assert row is not None  # noqa: S101  a count has a row
@@ -99,7 +99,7 @@ class PostgresWebhooks:
 async def enqueue_webhooks(
     connection: "Connection", ended: Sequence[tuple[AgendaEnded, str]]
 ) -> None:
-    """Note callbacks with their addresses, in the caller's transaction."""
+    """Enqueue webhooks with their addresses, in the caller's transaction; skip repeats."""
     if not ended:
         return
     rows = [

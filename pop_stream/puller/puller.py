@@ -17,7 +17,7 @@ import uvloop
 
 from pop_stream.clock import WallClock
 from pop_stream.kafka import clients
-from pop_stream.kafka.attempt_stops import controls
+from pop_stream.kafka.attempt_stops import follow_controls
 from pop_stream.kafka.publisher import KafkaPublisher, ReconnectingPublisher
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
@@ -216,7 +216,9 @@ class Puller:
             _log.warning("handlers.close_timed_out", after_s=_CLOSE_S)
 
     def _controls(self, running: AttemptExecutor) -> TopicFollower:
-        return controls(self._settings, client_id="puller-controls", hear=running.stop_attempt)
+        return follow_controls(
+            self._settings, client_id="puller-controls", on_stop=running.stop_attempt
+        )
 
     def _publisher(self) -> KafkaPublisher:
         producer = clients.producer(self._settings, client_id="puller")

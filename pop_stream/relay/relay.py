@@ -1,4 +1,4 @@
-"""Carries to the scheduler what it must hear of the lifecycle, past Postgres."""
+"""The running part: reads lifecycle events, and publishes reports by insight."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ _FULL_BATCH_BYTES: Final = 32 * 1024
 
 _RELAXED_INTERVAL_S: Final = 0.05
 _EXPEDITE_FOR_S: Final = 0.1
-"""Where no agenda waits for room, no news of a claim or an end makes any, so more of them share
-a record; while some wait, and for a moment after, news go on as above."""
+"""Where no agenda waits for room, no claim or end makes any, so more of them share a
+record; while some wait, and for a moment after, they are relayed as above."""
 
 RESTART_ORIGIN: Final = -2
 """Less a partition of `pop.agenda-events`: the partition of a restart's origin."""
@@ -53,10 +53,10 @@ _log = structlog.get_logger()
 
 
 class Relay:
-    """Reads `pop.agenda-events`, and writes by insight what pullers say and people want.
+    """Reads `pop.agenda-events`, and publishes what pullers report and people command.
 
-    Stateless: a repeated batch repeats notes that the scheduler has taken already. Commands
-    and restarts carry where they were told, so that it knows them again.
+    Stateless: a repeated batch repeats reports that the scheduler has applied already. Commands
+    and restarts carry their position in the topic, so that it knows repeats.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Relay:
     async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         ordered_events = OrderedEvents()
-        notes = translate(_relayed(records, ordered_events), ordered_events.commanded)
+        reports = translate(_relayed(records, ordered_events), ordered_events.commanded)
         if ordered_events.expedites:
             self._pacer.expedite(_EXPEDITE_FOR_S)
         translated = [
             part
-            for event in ordered(notes, ordered_events.restarted)
+            for event in ordered(reports, ordered_events.restarted)
             for part in split_to_fit(event)
         ]
         if not translated:

@@ -1,4 +1,4 @@
-"""What the scheduler must hear of lifecycle events: a note per insight, in frames."""
+"""Lifecycle events as the scheduler gets them: one report per insight, in parts that fit."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _InsightAttempts:
-    """What was heard about one insight."""
+    """What a batch of events reports of one insight."""
 
     claims: list[Claim] = field(default_factory=list)
     idle: dict[str, int] = field(default_factory=dict)
@@ -55,14 +55,14 @@ def translate(
     lifecycle: Iterable[LifecycleEvent],
     commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
 ) -> list[InsightAttemptsReported]:
-    """One note per insight with what the scheduler must hear of the events, in order.
+    """One report per insight with what the scheduler needs of the events, in order.
 
-    Of many signs of life of an attempt one is enough, and none if the note has its claim
-    or its end.
+    Of many heartbeats of an attempt one is enough, and none if the report has its claim or
+    its end.
 
     Args:
-        lifecycle: Events without commands; looked at before `commanded` is.
-        commanded: Commands, with where they were told.
+        lifecycle: Events without commands; translated before `commanded`.
+        commanded: Commands, with their positions in the topic.
     """
     found: dict[str, _InsightAttempts] = {}
     for event in lifecycle:
@@ -74,10 +74,10 @@ def translate(
                     sync_matched=event.sync_matched,
                     by_http=event.puller_id == HTTP_PULLER,
                 )
-                notes = _entry_for(found, event)
-                notes.claims.append(claim)
+                reports = _entry_for(found, event)
+                reports.claims.append(claim)
                 if len(event.puller_id) <= ID_LENGTH:
-                    notes.idle[event.puller_id] = event.idle
+                    reports.idle[event.puller_id] = event.idle
             case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
                 _entry_for(found, event).settlements.append(_settlement(event))
             case AgendaHeartbeat() | AgendaProgressed():
@@ -86,23 +86,23 @@ def translate(
                 pass
     for wanted, origin in commanded:
         _entry_for(found, wanted).commands.append(_command(wanted, origin))
-    return [_attempts_event(insight_id, notes) for insight_id, notes in found.items()]
+    return [_attempts_event(insight_id, reports) for insight_id, reports in found.items()]
 
 
 def ordered(
-    notes: Sequence[InsightAttemptsReported],
+    reports: Sequence[InsightAttemptsReported],
     restarted: Sequence[tuple[AgendaRestarted, Origin]],
 ) -> Sequence[ReadyEvent]:
     """An end comes before a restart that follows it, and commands come after."""
     if not restarted:
-        return notes
+        return reports
     return [
-        *(replace(note, commands=()) for note in notes),
+        *(replace(report, commands=()) for report in reports),
         *restart_pages(restarted),
         *(
-            InsightAttemptsReported(insight_id=note.insight_id, commands=note.commands)
-            for note in notes
-            if note.commands
+            InsightAttemptsReported(insight_id=report.insight_id, commands=report.commands)
+            for report in reports
+            if report.commands
         ),
     ]
 
@@ -115,8 +115,8 @@ def restart_pages(
     for event, origin in restarted:
         if _is_valid_restart(event):
             pages.setdefault(event.insight_id, []).append((event.routed, origin))
-    for insight_id, placed in pages.items():
-        for page in _pages(placed):
+    for insight_id, routed in pages.items():
+        for page in _pages(routed):
             agendas, origins = zip(*page, strict=True)
             yield InsightAgendasRouted(insight_id=insight_id, agendas=agendas, origins=origins)
 
@@ -124,64 +124,64 @@ def restart_pages(
 def _entry_for(
     found: dict[str, _InsightAttempts], event: AttemptEvent | AgendaCommanded
 ) -> _InsightAttempts:
-    notes = found.get(event.insight_id)
-    if notes is None:
-        notes = found[event.insight_id] = _InsightAttempts()
-    return notes
+    reports = found.get(event.insight_id)
+    if reports is None:
+        reports = found[event.insight_id] = _InsightAttempts()
+    return reports
 
 
-def _attempts_event(insight_id: str, notes: _InsightAttempts) -> InsightAttemptsReported:
-    heartbeats = notes.heartbeats
+def _attempts_event(insight_id: str, reports: _InsightAttempts) -> InsightAttemptsReported:
+    heartbeats = reports.heartbeats
     if heartbeats:
-        for claim in notes.claims:
+        for claim in reports.claims:
             heartbeats.pop((claim.agenda_id, claim.attempt), None)
-        for end in notes.settlements:
+        for end in reports.settlements:
             heartbeats.pop((end.agenda_id, end.attempt), None)
     return InsightAttemptsReported(
         insight_id=insight_id,
-        claims=tuple(notes.claims),
-        settlements=tuple(notes.settlements),
+        claims=tuple(reports.claims),
+        settlements=tuple(reports.settlements),
         heartbeats=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in heartbeats),
-        commands=tuple(notes.commands),
-        idle=tuple(IdleRunners(*one) for one in notes.idle.items()),
+        commands=tuple(reports.commands),
+        idle=tuple(IdleRunners(*one) for one in reports.idle.items()),
     )
 
 
-def split_to_fit(note: ReadyEvent) -> Iterator[ReadyEvent]:
-    """A note in parts that each fit a frame: claims, then renewals, ends, commands.
+def split_to_fit(report: ReadyEvent) -> Iterator[ReadyEvent]:
+    """A report in parts that each fit a frame: claims, then heartbeats, ends, commands.
 
-    Which runners are idle is left out then: where so much is claimed, that is soon told anew.
+    Which runners are idle is left out then: where so much is claimed, the next claims say it.
     """
-    if not isinstance(note, InsightAttemptsReported) or len(encode(note)) <= FRAME_BYTES:
-        yield note
+    if not isinstance(report, InsightAttemptsReported) or len(encode(report)) <= FRAME_BYTES:
+        yield report
         return
     for name in ("claims", "heartbeats", "settlements", "commands"):
-        whole = getattr(note, name)
+        whole = getattr(report, name)
         if whole:
-            alone = InsightAttemptsReported(insight_id=note.insight_id)
+            alone = InsightAttemptsReported(insight_id=report.insight_id)
             yield from _halves(replace(alone, **{name: whole}), name)
 
 
-def _halves(note: InsightAttemptsReported, name: str) -> Iterator[InsightAttemptsReported]:
-    """A note of one kind of news, halved until each part fits."""
-    some = getattr(note, name)
-    if len(encode(note)) <= FRAME_BYTES:
-        yield note
+def _halves(report: InsightAttemptsReported, name: str) -> Iterator[InsightAttemptsReported]:
+    """A report of one kind of entry, halved until each part fits."""
+    some = getattr(report, name)
+    if len(encode(report)) <= FRAME_BYTES:
+        yield report
     elif len(some) > 1:
         middle = len(some) // 2
-        yield from _halves(replace(note, **{name: some[:middle]}), name)
-        yield from _halves(replace(note, **{name: some[middle:]}), name)
+        yield from _halves(replace(report, **{name: some[:middle]}), name)
+        yield from _halves(replace(report, **{name: some[middle:]}), name)
     else:
         # Its costs alone outgrow a frame: the slot must be freed all the same.
-        yield replace(note, settlements=(replace(some[0], spent_s={}),))
+        yield replace(report, settlements=(replace(some[0], spent_s={}),))
 
 
 def _pages(
-    placed: Sequence[tuple[msgspec.Raw, Origin]],
+    routed: Sequence[tuple[msgspec.Raw, Origin]],
 ) -> Iterator[list[tuple[msgspec.Raw, Origin]]]:
     page: list[tuple[msgspec.Raw, Origin]] = []
     size = 0
-    for one in placed:
+    for one in routed:
         body = len(bytes(one[0]))
         if page and (len(page) == PAGE_SLOTS or size + body > FRAME_BYTES):
             yield page

@@ -1,4 +1,4 @@
-"""Has ended agendas removed now and then, for as long as the rollup runs."""
+"""Removes what ended long enough ago, every so often, for as long as the rollup runs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class RetentionStore(Protocol):
         ...
 
     async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Remove callbacks that were given up before an instant; how many."""
+        """Remove webhooks that were exhausted before an instant; how many."""
         ...
 
 

@@ -26,14 +26,14 @@ from pop_stream.ports.summaries import SummaryStore
 from pop_stream.settings import Settings
 
 
-class FoldedOffsets(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class FoldPositions(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Next offsets by partition, of one topic.
 
     They are unknown after every rebalance and after every doubt, and what is read from a
     partition whose position is unknown is not to be folded.
 
     Attributes:
-        known: What the database holds. Replaced, never cleared, so that a fold under way
+        known: What the database holds. Replaced, never cleared, so that a running fold
             when a rebalance comes does not bring an outdated position back.
     """
 
@@ -87,7 +87,7 @@ MAX_BACKOFF: Final = timedelta(seconds=5)
 _MIN_BATCH_INTERVAL_S: Final = 0.04
 _MAX_BATCH_INTERVAL_S: Final = 0.4
 _FULL_BATCH_BYTES: Final = 512 * 1024
-"""Between batches: most agendas then end in the batch that tells of their emission, and are
+"""Between batches: most agendas then end in the batch of their emission, and are
 written once. The first after a rest is not delayed."""
 
 _FETCH_BYTES: Final = 1024 * 1024
@@ -145,7 +145,7 @@ class Rollup:
         self._store = store
         self._publisher = publisher
         self._clock = clock
-        self._folded_offsets = FoldedOffsets(self._topic)
+        self._folded_offsets = FoldPositions(self._topic)
         self._pause = timedelta(0)
         self._pacer = BatchPacer(
             _MIN_BATCH_INTERVAL_S, _MAX_BATCH_INTERVAL_S, _FULL_BATCH_BYTES

@@ -7,7 +7,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import decode_emitted
 from pop_stream.policy.backlog.page import ChosenAgenda
-from pop_stream.scheduler.insight import InsightScheduler
+from pop_stream.scheduler.insight import OwnedInsight
 
 MAX_COPIES: Final = 3
 """So often a record may be on its topic, as one whose acknowledgement failed was sent again."""
@@ -39,7 +39,7 @@ class EmittedAttempts:
         self._topics = topics
         self._read_newest = read_newest
 
-    async def load_unrecorded(self, schedulers: Sequence[InsightScheduler]) -> None:
+    async def load_unrecorded(self, insights: Sequence[OwnedInsight]) -> None:
         """Find what is on the topic of an insight that was just read, before its first round.
 
         A crash may have let a round out and kept its row from being written. It is chosen
@@ -49,57 +49,51 @@ class EmittedAttempts:
             UnavailableError: If the topics cannot be read; they are looked at again.
         """
         new = [
-            scheduler
-            for scheduler in schedulers
-            if scheduler.known is None and scheduler.slots()
+            owned
+            for owned in insights
+            if owned.emitted_before is None and owned.scheduler.budget()
         ]
         glanced = await self._unrecorded(new, _FIRST_READ)
         # What was forgotten is the newest of each partition. If it fills what was looked at
         # of one, there may be more.
         many = [
-            scheduler
-            for scheduler in new
-            if MAX_COPIES * len(glanced[scheduler.insight_id]) >= _FIRST_READ
+            owned for owned in new if MAX_COPIES * len(glanced[owned.insight_id]) >= _FIRST_READ
         ]
         found = glanced | await self._unrecorded(many, _FULL_READ)
-        for scheduler in new:
-            scheduler.known = found[scheduler.insight_id]
+        for owned in new:
+            owned.emitted_before = found[owned.insight_id]
 
     async def _unrecorded(
-        self, schedulers: Sequence[InsightScheduler], most: int
+        self, insights: Sequence[OwnedInsight], most: int
     ) -> dict[str, set[AttemptKey]]:
-        there = await self.attempts([(scheduler, most) for scheduler in schedulers])
+        there = await self.attempts([(owned, most) for owned in insights])
         return {
-            scheduler.insight_id: {
-                one for one in seen if scheduler.backlog.slots.is_ready(*one)
-            }
-            for scheduler, seen in zip(schedulers, there, strict=True)
+            owned.insight_id: {one for one in seen if owned.backlog.slots.is_ready(*one)}
+            for owned, seen in zip(insights, there, strict=True)
         }
 
-    async def attempts(
-        self, schedulers: Sequence[tuple[InsightScheduler, int]]
-    ) -> list[AttemptKeys]:
+    async def attempts(self, insights: Sequence[tuple[OwnedInsight, int]]) -> list[AttemptKeys]:
         """Those on the topic of each; what is no such record is left out.
 
         Args:
-            schedulers: Each with how many of the newest records of a partition are looked at.
+            insights: Each with how many of the newest records of a partition are looked at.
 
         Raises:
             UnavailableError: If the topics cannot be read.
         """
-        if not schedulers:
+        if not insights:
             return []
         there = await self._read_newest(
-            {self.topic_of(scheduler): most for scheduler, most in schedulers}, _attempt
+            {self.topic_of(owned): most for owned, most in insights}, _attempt
         )
         return [
-            {one for one in there.get(self.topic_of(scheduler), ()) if one is not None}
-            for scheduler, _ in schedulers
+            {one for one in there.get(self.topic_of(owned), ()) if one is not None}
+            for owned, _ in insights
         ]
 
-    def topic_of(self, scheduler: InsightScheduler) -> str:
+    def topic_of(self, owned: OwnedInsight) -> str:
         """Of the insight's topic."""
-        return self._topics.insight(scheduler.insight_id, scheduler.backlog.insight.group_type)
+        return self._topics.insight(owned.insight_id, owned.backlog.insight.group_type)
 
 
 def missing_from_topic(

@@ -8,21 +8,18 @@ from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import decode_ready, decode_routed, encode
+from pop_stream.model.events.codec import decode_ready, encode
 from pop_stream.model.events.scheduling import (
-    InsightAgendasRouted,
-    InsightAttemptsReported,
-    InsightTick,
+    EmissionLimit,
     QueueQueried,
     ReadyEvent,
 )
-from pop_stream.policy.backlog import backlog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
 from pop_stream.scheduler.emitted_attempts import EmittedAttempts, NewestReader
-from pop_stream.scheduler.insight import InsightScheduler, save_backlogs
+from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.round_writer import RecordPosition, RoundWriter
 
@@ -44,11 +41,11 @@ class NotAnEventError(UnreadableRecordError):
 class _DeferredInsights:
     """Desks of a partition that wait for their choice, and for how many records already."""
 
-    schedulers: dict[str, InsightScheduler] = field(default_factory=dict)
+    insights: dict[str, OwnedInsight] = field(default_factory=dict)
     records: int = 0
 
-    def add(self, schedulers: Mapping[str, InsightScheduler]) -> None:
-        self.schedulers.update(schedulers)
+    def add(self, insights: Mapping[str, OwnedInsight]) -> None:
+        self.insights.update(insights)
         self.records += 1
 
 
@@ -107,37 +104,35 @@ class ReadyEventHandler:
         self._deferred: dict[int, _DeferredInsights] = {}
         self._records_since_progress: dict[int, int] = {}
 
-    def schedulers(self) -> list[InsightScheduler]:
+    def insights(self) -> list[OwnedInsight]:
         """All insights this worker decides for."""
-        return self._registry.all_schedulers
+        return self._registry.all_insights
 
-    def owned_schedulers(self) -> list[InsightScheduler]:
+    def owned_insights(self) -> list[OwnedInsight]:
         """Those of partitions that are surely this worker's still."""
-        return [scheduler for scheduler in self.schedulers() if self._owns(scheduler.partition)]
+        return [owned for owned in self.insights() if self._owns(owned.partition)]
 
     def loaded(self) -> set[int]:
         """Partitions whose backlogs are in memory."""
         return self._registry.loaded
 
-    def may_emit(self, scheduler: InsightScheduler) -> bool:
+    def may_emit(self, owned: OwnedInsight) -> bool:
         """Whether a round may choose one now, or must look because definitions changed."""
         if not self._registry.is_up_to_date:
             return True
         now = self._clock.now().timestamp()
-        return scheduler.slots() > 0 and scheduler.backlog.queue.may_pick(now)
+        return owned.scheduler.budget() > 0 and owned.backlog.queue.may_pick(now)
 
-    def needs_partitions(self, scheduler: InsightScheduler) -> bool:
+    def needs_partitions(self, owned: OwnedInsight) -> bool:
         """Whether its topic has fewer partitions than its definition says by now."""
-        return 0 < scheduler.partitions_to_grow_from < self._registry.partitions_of(scheduler)
+        return 0 < owned.partitions_to_grow_from < self._registry.partitions_of(owned)
 
     def handled_until(self, partition: int) -> int | None:
         """The offset before which the table shows all records to have been handled.
 
         None if no row tells.
         """
-        stores = [
-            scheduler.store for scheduler in self._registry.in_partition(partition).values()
-        ]
+        stores = [owned.store for owned in self._registry.in_partition(partition).values()]
         incomplete = [store.offset for store in stores if store.is_incomplete]
         last = (
             min(incomplete)
@@ -180,11 +175,11 @@ class ReadyEventHandler:
             raise NotAnEventError(str(error)) from None
         await self._prepare(record_position.partition)
         to_publish = self._registry.take_dead_letters(record_position.partition)
-        changed: dict[str, InsightScheduler] = {}
+        changed: dict[str, OwnedInsight] = {}
         for event in ready_events:
-            for scheduler in self._registry.recipients(record_position.partition, event):
-                to_publish += self._apply(scheduler, event)
-                changed[scheduler.insight_id] = scheduler
+            for owned in self._registry.recipients(record_position.partition, event):
+                to_publish += self._apply(owned, event)
+                changed[owned.insight_id] = owned
             to_publish += self._registry.misrouted(record_position.partition, event)
         if to_publish:
             await publish_until_acknowledged(self._publisher, to_publish)
@@ -193,7 +188,7 @@ class ReadyEventHandler:
             deferred.add(changed)
             await self._save([*changed.values()], record_position)
             return
-        changed = {**self._deferred.pop(record_position.partition).schedulers, **changed}
+        changed = {**self._deferred.pop(record_position.partition).insights, **changed}
         await self._round_writer.write_rounds(
             self._registry.with_pool_peers(record_position.partition, changed),
             record_position,
@@ -201,10 +196,10 @@ class ReadyEventHandler:
         self._record_progress(record_position)
 
     async def _save(
-        self, changed: Sequence[InsightScheduler], record_position: RecordPosition
+        self, changed: Sequence[OwnedInsight], record_position: RecordPosition
     ) -> None:
         """Keep what a record changed; what there is to tell is told first, and not put off."""
-        if all(scheduler.backlog.outbox.is_empty for scheduler in changed):
+        if all(owned.backlog.outbox.is_empty for owned in changed):
             save_backlogs(changed, record_position.offset)
         else:
             await self._round_writer.write_rounds(changed, record_position, choose=False)
@@ -212,9 +207,9 @@ class ReadyEventHandler:
     def _record_progress(self, record_position: RecordPosition) -> None:
         """Have a row tell now and then that this record was handled, and all before it."""
         since_progress = self._records_since_progress.get(record_position.partition, 0) + 1
-        schedulers = self._registry.in_partition(record_position.partition).values()
-        if since_progress >= PROGRESS_EVERY_RECORDS and schedulers:
-            newest = max(schedulers, key=lambda scheduler: scheduler.store.offset)
+        insights = self._registry.in_partition(record_position.partition).values()
+        if since_progress >= PROGRESS_EVERY_RECORDS and insights:
+            newest = max(insights, key=lambda owned: owned.store.offset)
             # A snapshot: not of one that has just had a row, whatever its size.
             since_progress = record_position.offset - newest.store.offset + 1
             if since_progress >= PROGRESS_EVERY_RECORDS:
@@ -231,28 +226,16 @@ class ReadyEventHandler:
         if unconfirmed:
             await self._round_writer.recover_round(unconfirmed, partition)
 
-    def _apply(self, scheduler: InsightScheduler, event: ReadyEvent) -> list[Record]:
-        """Let the desk take note of an event; returns what is to be answered."""
-        match event:
-            case InsightAgendasRouted():
-                self._enqueue(scheduler, event)
-            case InsightAttemptsReported():
-                backlog.apply_relayed(scheduler.backlog, event, self._clock.now().timestamp())
-            case InsightTick():
-                scheduler.apply_tick(event, self._clock.now())
-            case QueueQueried():
-                now, limit = self._clock.now(), self._registry.limiting_cause(scheduler)
-                answer = scheduler.answer(event, now, limited_by=limit)
-                key = scheduler.insight_id.encode()
-                return [Record(self._topics.query_replies, key, encode(answer))]
-        return []
-
-    def _enqueue(self, scheduler: InsightScheduler, event: InsightAgendasRouted) -> None:
-        agendas = [decode_routed(one) for one in event.agendas]
-        new_agendas = scheduler.backlog.news(agendas, event.origins)
-        if new_agendas:
-            now = self._clock.now().timestamp()
-            number = scheduler.backlog.place([agendas[index] for index in new_agendas], now)
-            scheduler.store.write_page(
-                number, [bytes(event.agendas[index]) for index in new_agendas]
-            )
+    def _apply(self, owned: OwnedInsight, event: ReadyEvent) -> list[Record]:
+        """Apply an event to an insight; returns the reply to a query."""
+        limited_by: EmissionLimit = ""
+        if isinstance(event, QueueQueried):
+            limited_by = self._registry.limiting_cause(owned)
+        now = self._clock.now().timestamp()
+        effects = owned.scheduler.apply(event, now, limited_by=limited_by)
+        if effects.page is not None:
+            owned.store.write_page(*effects.page)
+        if effects.reply is None:
+            return []
+        key = owned.insight_id.encode()
+        return [Record(self._topics.query_replies, key, encode(effects.reply))]

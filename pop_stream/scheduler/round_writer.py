@@ -8,11 +8,9 @@ whoever reads the row. No round begins before the one before it is both, so ther
 The record of a round: who was chosen, and why the others still wait.
 """
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple
 
 import structlog
@@ -22,14 +20,9 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
-from pop_stream.model.events.scheduling import EmissionLimit, RoundDecided
-from pop_stream.model.ids import CustomerId
-from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.backlog.outbox import OutboxBatch
-from pop_stream.policy.backlog.page import ChosenAgenda
-from pop_stream.policy.fairness.flow import Flow
-from pop_stream.policy.fairness.queue import FairQueue
-from pop_stream.policy.flow_control import forecast
+from pop_stream.policy.flow_control.emission_gate import CurrentDepth
+from pop_stream.policy.insight_scheduler import PlannedRound
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
@@ -40,79 +33,9 @@ from pop_stream.scheduler.emitted_attempts import (
     EmittedAttempts,
     missing_from_topic,
 )
-from pop_stream.scheduler.insight import InsightScheduler, save_backlogs
+from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.state.row_format import JournaledRound
-
-_MAX_CUSTOMERS: Final = 50
-_MAX_HELD_CUSTOMERS: Final = 10
-
-
-def round_decided(
-    scheduler: InsightScheduler,
-    chosen: Sequence[ChosenAgenda],
-    note: JournaledRound,
-    *,
-    limited_by: EmissionLimit,
-) -> RoundDecided:
-    """Describe the round just chosen.
-
-    Args:
-        scheduler: After the choice.
-        chosen: In order of emission.
-        note: When, by which record, and with how many slots it was chosen.
-        limited_by: What keeps the desk from emitting more, its topic and its customers left
-            aside.
-    """
-    backlog, at = scheduler.backlog, datetime.fromtimestamp(note.at, UTC)
-    view = scheduler.figures_for_decision(at)
-    counts = Counter[str](one.customer_id for one in chosen)
-    return RoundDecided(
-        insight_id=backlog.insight.id,
-        at=at,
-        round=backlog.rounds,
-        algorithm=backlog.insight.algorithm,
-        lag=note.lag,
-        in_flight=note.in_flight,
-        slots=note.slots,
-        chosen=tuple(one.agenda_id for one in chosen),
-        ready=backlog.ready,
-        virtual_time=backlog.queue.virtual_time,
-        customers=forecast.shares(
-            _listed_flows(backlog.queue, counts),
-            mean=view.mean_service,
-            now=note.at,
-            chosen=counts,
-        ),
-        gap=view.gap,
-        bound=view.bound,
-        waiting=_waiting(backlog, note, len(chosen), limited_by),
-        delayed=backlog.waiting,
-        held=backlog.held,
-        partition=scheduler.partition,
-        offset=note.offset,
-        definitions=note.definitions,
-    )
-
-
-def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
-    """Who was chosen, then who is next, then some that may not go."""
-    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
-    flows |= {one.customer_id: one for one in queue.next_customers(_MAX_CUSTOMERS)}
-    shown = dict(islice(flows.items(), _MAX_CUSTOMERS))
-    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_CUSTOMERS)}
-    return [*shown.values()]
-
-
-def _waiting(
-    backlog: Backlog, note: JournaledRound, chosen: int, limited_by: EmissionLimit
-) -> str:
-    if not backlog.ready:
-        return ""
-    if chosen < note.slots or not backlog.queue.may_pick(note.at):
-        return "customer_caps"
-    return limited_by or "depth"
-
 
 MAX_ROUND_SIZE: Final = 2_000
 """Of one round, so that its decision and its journal row fit a record; the next follows."""
@@ -189,7 +112,7 @@ class RoundWriter:
 
     async def write_rounds(
         self,
-        schedulers: Sequence[InsightScheduler],
+        insights: Sequence[OwnedInsight],
         record_position: RecordPosition,
         *,
         choose: bool = True,
@@ -204,10 +127,9 @@ class RoundWriter:
                 worker's any more; what was done since its last row must be forgotten.
         """
         if choose:
-            await self._emitted_reader.load_unrecorded(schedulers)
+            await self._emitted_reader.load_unrecorded(insights)
         drafts = [
-            await self._draft_round(scheduler, record_position, choose=choose)
-            for scheduler in schedulers
+            await self._draft_round(owned, record_position, choose=choose) for owned in insights
         ]
         told = [record for draft in drafts for record in draft.told]
         emitted = [record for draft in drafts for record in draft.emitted]
@@ -215,18 +137,16 @@ class RoundWriter:
 
         if told or announcements:
             await self._publish_before_rows(record_position.partition, told)
-        self._write_rows(schedulers, record_position.offset, flush=bool(told or announcements))
+        self._write_rows(insights, record_position.offset, flush=bool(told or announcements))
         if not announcements:
             return
         # Rounds and rows are sent side by side; the brokers may have any part of either first.
         await self._publish([*emitted, *announcements], record_position.partition)
-        for scheduler, draft in zip(schedulers, drafts, strict=True):
+        for owned, draft in zip(insights, drafts, strict=True):
             if draft.announcements:
-                scheduler.store.unconfirmed_round = None
+                owned.store.unconfirmed_round = None
 
-    async def recover_round(
-        self, schedulers: Sequence[InsightScheduler], partition: int
-    ) -> None:
+    async def recover_round(self, insights: Sequence[OwnedInsight], partition: int) -> None:
         """Emit what a crash kept from being emitted, of desks just read.
 
         What is on its topic is not emitted again. The rest of the round is told of again, as
@@ -237,77 +157,76 @@ class RoundWriter:
                 surely this worker's.
         """
         lately = [
-            (scheduler, scheduler.store.unconfirmed_round)
-            for scheduler in schedulers
-            if scheduler.store.unconfirmed_round
+            (owned, owned.store.unconfirmed_round)
+            for owned in insights
+            if owned.store.unconfirmed_round
         ]
         unconfirmed = [
-            (scheduler, note, chosen)
-            for scheduler, note in lately
-            if (chosen := scheduler.unclaimed(note.refs))
+            (owned, note, chosen)
+            for owned, note in lately
+            if (chosen := owned.scheduler.unclaimed_of(note.refs))
         ]
         emitted_before = await self._emitted_reader.attempts(
-            [(scheduler, MAX_COPIES * len(note.refs)) for scheduler, note, _ in unconfirmed]
+            [(owned, MAX_COPIES * len(note.refs)) for owned, note, _ in unconfirmed]
         )
         records: list[Record] = []
-        for (scheduler, note, chosen), known in zip(unconfirmed, emitted_before, strict=True):
-            await self._ensure_topic(scheduler)
-            emitted, announcements = await self._records(scheduler, chosen, note, known)
+        for (owned, note, chosen), known in zip(unconfirmed, emitted_before, strict=True):
+            await self._ensure_topic(owned)
+            depth = CurrentDepth(note.lag, note.in_flight)
+            planned = PlannedRound(note.at, note.slots, depth, chosen)
+            emitted, announcements = await self._records(owned, planned, note, known)
             records += [*emitted, *announcements]
-            _log.info("round.recovered", insight_id=scheduler.insight_id, lacked=len(emitted))
+            _log.info("round.recovered", insight_id=owned.insight_id, lacked=len(emitted))
         self.ensure_owned(partition)
         await self._publish(records, partition)
-        for scheduler in schedulers:
-            scheduler.store.unconfirmed_round = None
+        for owned in insights:
+            owned.store.unconfirmed_round = None
 
     async def _draft_round(
-        self, scheduler: InsightScheduler, record_position: RecordPosition, *, choose: bool
+        self, owned: OwnedInsight, record_position: RecordPosition, *, choose: bool
     ) -> _RoundDraft:
         """Let happen what is due, choose, and word all there is to tell."""
         now = self._clock.now()
-        scheduler.backlog.apply_due(now.timestamp())
-        scheduler.observe(now)
-        slots, depth = (
-            self._registry.budget_within_pool(scheduler, MAX_ROUND_SIZE) if choose else 0,
-            scheduler.depth,
-        )
-        before = scheduler.checkpoint(self._topics, now) if slots > 0 else ()
-        chosen = scheduler.backlog.choose(slots, now.timestamp())
-        if chosen or scheduler.topic_partitions:
-            await self._ensure_topic(scheduler)
-        told = await self._told(scheduler, scheduler.backlog.drain_outbox(), now)
-        if not chosen:
+        seconds = now.timestamp()
+        owned.scheduler.advance_to(seconds)
+        limit = self._registry.budget_within_pool(owned, MAX_ROUND_SIZE) if choose else 0
+        before = owned.checkpoint(self._topics, now) if limit > 0 else ()
+        planned = owned.scheduler.plan_round(seconds, limit)
+        if planned.chosen or owned.topic_partitions:
+            await self._ensure_topic(owned)
+        told = await self._told(owned, owned.scheduler.drain_outbox(), now)
+        if not planned.chosen:
             return _RoundDraft(told)
-        scheduler.store.unconfirmed_round = note = JournaledRound(
-            refs=tuple(one.ref for one in chosen),
-            at=now.timestamp(),
-            slots=slots,
-            lag=depth.unclaimed,
-            in_flight=depth.in_flight,
+        owned.store.unconfirmed_round = note = JournaledRound(
+            refs=tuple(one.ref for one in planned.chosen),
+            at=planned.at,
+            slots=planned.slots,
+            lag=planned.depth.unclaimed,
+            in_flight=planned.depth.in_flight,
             offset=record_position.offset,
             definitions=self._registry.definitions_version,
         )
-        known = scheduler.take_already_emitted(chosen, now)
-        emitted, announcements = await self._records(scheduler, chosen, note, known)
-        scheduler.checkpoints.record_sent(before, note.at)
+        known = owned.take_emitted_before(planned.chosen, now)
+        emitted, announcements = await self._records(owned, planned, note, known)
+        owned.checkpoints.record_sent(before, note.at)
         return _RoundDraft(told, emitted, [*before, *announcements])
 
     async def _told(
-        self, scheduler: InsightScheduler, told: OutboxBatch, now: datetime
+        self, owned: OwnedInsight, told: OutboxBatch, now: datetime
     ) -> list[Record]:
         if not told:
             return []
         topic = self._topics.agenda_events
         return [
-            *record_builders.stop_records(self._topics, scheduler, told),
-            *record_builders.dead_letter_records(self._topics, scheduler, told, now),
+            *record_builders.stop_records(self._topics, owned, told),
+            *record_builders.dead_letter_records(self._topics, owned, told, now),
             *await lifecycle_records(self._publisher, topic, told.lifecycle),
         ]
 
     async def _records(
         self,
-        scheduler: InsightScheduler,
-        chosen: Sequence[ChosenAgenda],
+        owned: OwnedInsight,
+        planned: PlannedRound,
         note: JournaledRound,
         known: AttemptKeys,
     ) -> tuple[list[Record], list[Record]]:
@@ -315,25 +234,27 @@ class RoundWriter:
         at = datetime.fromtimestamp(note.at, UTC)
         emitted = record_builders.emitted_records(
             self._topics,
-            scheduler,
-            missing_from_topic(chosen, known),
-            partitions=await self._publisher.partitions(
-                self._emitted_reader.topic_of(scheduler)
-            ),
+            owned,
+            missing_from_topic(planned.chosen, known),
+            partitions=await self._publisher.partitions(self._emitted_reader.topic_of(owned)),
             at=at,
             now=self._clock.now(),
         )
-        decision = round_decided(
-            scheduler, chosen, note, limited_by=self._registry.limiting_cause(scheduler)
+        decision = owned.scheduler.decision(
+            planned,
+            limited_by=self._registry.limiting_cause(owned),
+            partition=owned.partition,
+            offset=note.offset,
+            definitions=note.definitions,
         )
         lifecycle = await lifecycle_records(
             self._publisher,
             self._topics.agenda_events,
-            record_builders.emitted_events(scheduler, chosen, at),
+            record_builders.emitted_events(owned, planned.chosen, at),
         )
         value = encode(decision)
-        scheduler.checkpoints.decided += len(value)
-        why = Record(self._topics.decisions, scheduler.insight_id.encode(), value)
+        owned.checkpoints.decided += len(value)
+        why = Record(self._topics.decisions, owned.insight_id.encode(), value)
         return emitted, [why, *lifecycle]
 
     async def _publish_before_rows(self, partition: int, told: Sequence[Record]) -> None:
@@ -347,10 +268,10 @@ class RoundWriter:
             self.ensure_owned(partition)
 
     def _write_rows(
-        self, schedulers: Sequence[InsightScheduler], offset: int, *, flush: bool
+        self, insights: Sequence[OwnedInsight], offset: int, *, flush: bool
     ) -> None:
         """Write the rows; those of rounds at once, for later rounds wait for them."""
-        save_backlogs(schedulers, offset)
+        save_backlogs(insights, offset)
         if flush:
             self._table.send_now()
             self._last_round_row = self._table.written
@@ -363,9 +284,9 @@ class RoundWriter:
         again = partial(self.ensure_owned, partition)
         await publish_until_acknowledged(self._publisher, records, before_retry=again)
 
-    async def _ensure_topic(self, scheduler: InsightScheduler) -> None:
+    async def _ensure_topic(self, owned: OwnedInsight) -> None:
         """Create the insight's topic, or let it grow with the definition."""
-        insight = scheduler.backlog.insight
-        if scheduler.topic_partitions < insight.partitions:
+        insight = owned.backlog.insight
+        if owned.topic_partitions < insight.partitions:
             await self._create_topic(insight)
-            scheduler.topic_partitions = insight.partitions
+            owned.topic_partitions = insight.partitions

@@ -26,7 +26,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe, LagSnapshot
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.scheduler.event_handler import ReadyEventHandler
-from pop_stream.scheduler.insight import InsightScheduler
+from pop_stream.scheduler.insight import OwnedInsight
 
 _MAX_ABSENCE_S: Final = 3_600.0
 """An API that is away for longer keeps no agenda from others any more."""
@@ -128,7 +128,7 @@ class Ticker:
         topics: Names of topics.
         interval: Between two looks at lags, however often something is due in between.
         clock: Says what is due.
-        is_settled: Whether Faust has come through the last rebalance. What it read before, it
+        is_stable: Whether Faust has come through the last rebalance. What it read before, it
             may have dropped without a note, and with it the last record for a long time.
     """
 
@@ -141,7 +141,7 @@ class Ticker:
         interval: timedelta,
         clock: Clock,
         *,
-        is_settled: Callable[[], bool] = lambda: True,
+        is_stable: Callable[[], bool] = lambda: True,
     ) -> None:
         self._handler = handler
         self._probe = probe
@@ -149,7 +149,7 @@ class Ticker:
         self._topics = topics
         self._clock = clock
         self._interval_s = interval.total_seconds()
-        self._is_settled = is_settled
+        self._is_settled = is_stable
         self._assigned: set[int] = set()
         self._awaiting_rebalance: set[int] = set()
         self._watermark = RelayWatermark()
@@ -196,10 +196,10 @@ class Ticker:
         """Up to the interval, but not past the moment when something, or a look, is due."""
         now = self._now()
         soonest = (now if self._polled_at is None else self._polled_at) + self._interval_s
-        for scheduler in self._handler.schedulers():
+        for owned in self._handler.insights():
             # One without slots is woken by what frees them, not by its customers' dues.
-            pick_at = scheduler.backlog.queue.due_at if scheduler.slots() > 0 else None
-            for due in (pick_at, self._due_at(scheduler, now)):
+            pick_at = owned.backlog.queue.due_at if owned.scheduler.budget() > 0 else None
+            for due in (pick_at, self._due_at(owned, now)):
                 if due is not None and due < soonest:
                     soonest = due
         return min(self._interval_s, max(MIN_PAUSE_S, soonest - now))
@@ -208,16 +208,14 @@ class Ticker:
         # Before the look, which a broker that is away may hold up for seconds.
         await self._wake_assigned()
         ticks: list[Record] = []
-        schedulers = self._handler.schedulers()
-        emitted = {scheduler.insight_id: scheduler.backlog.emitted for scheduler in schedulers}
-        look = await self._poll(schedulers)
-        for scheduler in schedulers:
-            event = self._event(scheduler, look, emitted[scheduler.insight_id])
+        insights = self._handler.insights()
+        emitted = {owned.insight_id: owned.backlog.emitted for owned in insights}
+        look = await self._poll(insights)
+        for owned in insights:
+            event = self._event(owned, look, emitted[owned.insight_id])
             if event is not None:
-                key = scheduler.insight_id.encode()
-                ticks.append(
-                    Record(self._topics.ready, key, encode(event), scheduler.partition)
-                )
+                key = owned.insight_id.encode()
+                ticks.append(Record(self._topics.ready, key, encode(event), owned.partition))
         if ticks:
             await self._publisher.publish(ticks)
         self._assigned -= self._handler.loaded()
@@ -229,31 +227,29 @@ class Ticker:
             await self._publisher.publish([self._wake(partition) for partition in new])
         self._awaiting_rebalance -= settled
 
-    async def _poll(self, schedulers: list[InsightScheduler]) -> LagSnapshot:
+    async def _poll(self, insights: list[OwnedInsight]) -> LagSnapshot:
         """Ask for the lag of insights that wait for it to fall, and for what was heard."""
         now = self._now()
         if not self._is_poll_due(now):
             return LagSnapshot()
-        with_relay = self._is_relay_poll_due(schedulers, now)
+        with_relay = self._is_relay_poll_due(insights, now)
         asked = [
-            scheduler
-            for scheduler in schedulers
-            if (scheduler.backlog.ready and scheduler.depth.unclaimed)
-            or (with_relay and scheduler.backlog.attempts.has_unclaimed(now))
+            owned
+            for owned in insights
+            if (owned.backlog.ready and owned.scheduler.depth.unclaimed)
+            or (with_relay and owned.backlog.attempts.has_unclaimed(now))
         ]
         if not asked and not with_relay:
             return LagSnapshot()
         by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
-        for scheduler in asked:
-            by_type[scheduler.backlog.insight.group_type].append(scheduler.insight_id)
+        for owned in asked:
+            by_type[owned.backlog.insight.group_type].append(owned.insight_id)
         look = await self._probe.fetch_lag(
             by_type["consumer"], shared=by_type["share"], relay=with_relay
         )
         if with_relay and look.end_offsets is not None:
             self._advance_watermark(look, now)
-        if with_relay and any(
-            scheduler.backlog.attempts.any_by_http for scheduler in schedulers
-        ):
+        if with_relay and any(owned.backlog.attempts.any_by_http for owned in insights):
             await self._api_presence.look(now)
         return look
 
@@ -265,8 +261,8 @@ class Ticker:
         self._polled_at = now
         return True
 
-    def _is_relay_poll_due(self, schedulers: list[InsightScheduler], now: float) -> bool:
-        attempts = (scheduler.backlog.attempts for scheduler in schedulers)
+    def _is_relay_poll_due(self, insights: list[OwnedInsight], now: float) -> bool:
+        attempts = (owned.backlog.attempts for owned in insights)
         if not any(one.lease_ends_at is not None or one.has_unclaimed(now) for one in attempts):
             self._watermark_at = self._relay_polled_at = None
             return False
@@ -285,69 +281,65 @@ class Ticker:
         before, self._watermark_at = self._watermark_at or asked_at, asked_at
         self._watermark.observe(asked_at, look.end_offsets or {}, look.relay_offsets)
         if asked_at - before > max(RELAY_OUTAGE_AFTER_S, 3 * self._interval_s):
-            for scheduler in self._handler.schedulers():
-                scheduler.backlog.attempts.restart_all(self._now())
+            for owned in self._handler.insights():
+                owned.backlog.attempts.restart_all(self._now())
 
     def _event(
-        self, scheduler: InsightScheduler, look: LagSnapshot, emitted: int
+        self, owned: OwnedInsight, look: LagSnapshot, emitted: int
     ) -> InsightTick | None:
         """What to tell the desk; None if nothing could come of it."""
         now = self._now()
-        lags = look.lags.get(scheduler.insight_id)
+        lags = look.lags.get(owned.insight_id)
         lag = None if lags is None else sum(lags)
         lag_fell = (
-            bool(scheduler.backlog.ready)
+            bool(owned.backlog.ready)
             and lag is not None
-            and lag < scheduler.depth.unclaimed
+            and lag < owned.scheduler.depth.unclaimed
         )
-        skipped = self._has_skipped(scheduler, look, emitted, now)
-        has_expired = self._has_expired_lease(scheduler)
-        topic_grows = self._handler.needs_partitions(scheduler)
+        skipped = self._has_skipped(owned, look, emitted, now)
+        has_expired = self._has_expired_lease(owned)
+        topic_grows = self._handler.needs_partitions(owned)
         is_needed = (
-            lag_fell or skipped or has_expired or topic_grows or self._is_due(scheduler, now)
+            lag_fell or skipped or has_expired or topic_grows or self._is_due(owned, now)
         )
-        if not is_needed and not (
-            scheduler.backlog.ready and self._handler.may_emit(scheduler)
-        ):
+        if not is_needed and not (owned.backlog.ready and self._handler.may_emit(owned)):
             return None
         heard = self._watermark.until if has_expired else None
         return InsightTick(
-            insight_id=scheduler.insight_id,
+            insight_id=owned.insight_id,
             lag=lag,
             emitted=emitted,
             lags=tuple(lags or ()) if skipped else (),
             relayed_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
-            is_api_down=self._api_presence.excuses_silence(
-                now, scheduler.backlog.attempts.lease_s
-            ),
+            is_api_down=self._api_presence.excuses_silence(now, owned.backlog.attempts.lease_s),
         )
 
     def _has_skipped(
-        self, scheduler: InsightScheduler, look: LagSnapshot, emitted: int, now: float
+        self, owned: OwnedInsight, look: LagSnapshot, emitted: int, now: float
     ) -> bool:
         """Whether pullers went past an agenda without claiming it."""
-        lags = look.lags.get(scheduler.insight_id)
-        attempts = scheduler.backlog.attempts
+        lags = look.lags.get(owned.insight_id)
+        attempts = owned.backlog.attempts
         if not lags or not attempts.has_unclaimed(now):
             return False
-        return bool(attempts.skipped(lags, max(0, scheduler.backlog.emitted - emitted), now))
+        return bool(attempts.skipped(lags, max(0, owned.backlog.emitted - emitted), now))
 
-    def _has_expired_lease(self, scheduler: InsightScheduler) -> bool:
+    def _has_expired_lease(self, owned: OwnedInsight) -> bool:
         """Whether a lease has ended on the clock of what was heard."""
-        ends_at = scheduler.backlog.attempts.lease_ends_at
+        ends_at = owned.backlog.attempts.lease_ends_at
         return ends_at is not None and ends_at < (self._watermark.until or 0.0)
 
-    def _is_due(self, scheduler: InsightScheduler, now: float) -> bool:
-        due_at = self._due_at(scheduler, now)
+    def _is_due(self, owned: OwnedInsight, now: float) -> bool:
+        due_at = self._due_at(owned, now)
         if due_at is None or due_at > now:
             return False
-        self._last_wakes[scheduler.insight_id] = (scheduler.backlog.commands.due_at or 0.0, now)
+        self._last_wakes[owned.insight_id] = (owned.backlog.commands.due_at or 0.0, now)
         return True
 
-    def _due_at(self, scheduler: InsightScheduler, now: float) -> float | None:
+    def _due_at(self, owned: OwnedInsight, now: float) -> float | None:
         """When the clock wants something of the desk that it was not woken for just now."""
-        due_at = scheduler.backlog.commands.due_at
-        woken_for, woken_at = self._last_wakes.get(scheduler.insight_id, (None, 0.0))
+        due_at = owned.backlog.commands.due_at
+        woken_for, woken_at = self._last_wakes.get(owned.insight_id, (None, 0.0))
         if due_at is not None and due_at == woken_for:
             return max(due_at, woken_at + _AGAIN_AFTER_S) if woken_at <= now else due_at
         return due_at

@@ -13,12 +13,12 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.policy.ingress.quotas import FULL_REPORT_INTERVAL_S
-from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, chunks, fullness
+from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, capacity_limits, chunks
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.scheduler.event_handler import ReadyEventHandler
-from pop_stream.scheduler.insight import InsightScheduler
+from pop_stream.scheduler.insight import OwnedInsight
 
 REPORT_EVERY_S: Final = 0.25
 """Between two looks; so much later a door knows."""
@@ -31,13 +31,13 @@ class _ReportedUsage:
     """What the doors know of a desk.
 
     Attributes:
-        scheduler: A new one of the same insight was read from the table, and knows no changes.
+        owned: A new one of the same insight was read from the table, and knows no changes.
     """
 
-    scheduler: InsightScheduler
+    owned: OwnedInsight
     changes: UsageDelta = field(default_factory=UsageDelta)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    fullness: CapacityLimit | None = None
+    capacity_limit: CapacityLimit | None = None
     full_report_at: float | None = None
 
 
@@ -92,32 +92,32 @@ class UsageReporter:
     def drain_reports(self) -> list[BacklogUsage]:
         """What the doors are to be told now; it counts as told."""
         self._apply_definitions()
-        schedulers = self._handler.owned_schedulers()
-        near = fullness({one.insight_id: _load(one) for one in schedulers}, self._limit)
+        insights = self._handler.owned_insights()
+        near = capacity_limits({one.insight_id: _load(one) for one in insights}, self._limit)
         self._reported = {
-            scheduler.insight_id: known
-            for scheduler in schedulers
-            if (known := self._reported.get(scheduler.insight_id)) is not None
-            and known.scheduler is scheduler
+            owned.insight_id: known
+            for owned in insights
+            if (known := self._reported.get(owned.insight_id)) is not None
+            and known.owned is owned
         }
         return [
             one
-            for scheduler in schedulers
-            for one in self._usage_of(scheduler, near.get(scheduler.insight_id))
+            for owned in insights
+            for one in self._usage_of(owned, near.get(owned.insight_id))
         ]
 
     def _usage_of(
-        self, scheduler: InsightScheduler, near: CapacityLimit | None
+        self, owned: OwnedInsight, near: CapacityLimit | None
     ) -> Sequence[BacklogUsage]:
-        reported = self._reported.get(scheduler.insight_id)
+        reported = self._reported.get(owned.insight_id)
         if reported is None:
             if near is None and not self._customers_with_quota:
                 return []
-            reported = self._reported[scheduler.insight_id] = _ReportedUsage(scheduler)
+            reported = self._reported[owned.insight_id] = _ReportedUsage(owned)
         now = self._clock.now()
-        slots = scheduler.backlog.slots
+        slots = owned.backlog.slots
         changed = slots.drain_moved()
-        placed = dict(scheduler.backlog.placed_offsets) if self._customers_with_quota else {}
+        placed = dict(owned.backlog.placed_offsets) if self._customers_with_quota else {}
         is_complete = self._is_full_report_due(reported, now.timestamp())
         if is_complete:
             reported.full_report_at = now.timestamp()
@@ -125,22 +125,24 @@ class UsageReporter:
                 one: slots.pending_by_customer.get(one, 0)
                 for one in self._customers_with_quota & {*slots.pending_by_customer}
             }
-            named = reported.changes.whole(counts)
+            named = reported.changes.complete(counts)
         else:
             named = reported.changes.take_changed(
                 slots.pending_by_customer, changed & self._customers_with_quota
             )
-        if not (is_complete or named or placed != reported.placed or near != reported.fullness):
+        if not (
+            is_complete or named or placed != reported.placed or near != reported.capacity_limit
+        ):
             return []
-        reported.placed, reported.fullness = placed, near
+        reported.placed, reported.capacity_limit = placed, near
         return [
             BacklogUsage(
-                insight_id=scheduler.insight_id,
+                insight_id=owned.insight_id,
                 at=now,
                 customers=part,
                 is_complete=is_complete and number == 0,
                 placed=placed,
-                fullness=near,
+                capacity_limit=near,
             )
             for number, part in enumerate(chunks(named))
         ]
@@ -148,7 +150,7 @@ class UsageReporter:
     def _is_full_report_due(self, reported: _ReportedUsage, now: float) -> bool:
         if reported.full_report_at is None:
             return True
-        has_any = bool(reported.changes) or reported.fullness is not None
+        has_any = bool(reported.changes) or reported.capacity_limit is not None
         return has_any and not 0 <= now - reported.full_report_at < FULL_REPORT_INTERVAL_S
 
     def _apply_definitions(self) -> None:
@@ -163,5 +165,5 @@ class UsageReporter:
             self._customers_with_quota, self._reported = with_quota, {}
 
 
-def _load(scheduler: InsightScheduler) -> MemoryLoad:
-    return MemoryLoad(agendas=scheduler.backlog.slots.total, size=scheduler.store.size)
+def _load(owned: OwnedInsight) -> MemoryLoad:
+    return MemoryLoad(agendas=owned.backlog.slots.total, size=owned.store.size)

@@ -1,4 +1,4 @@
-"""Delivers callbacks: takes them from the outbox, signs, sends, and tries again."""
+"""The running part: claims webhooks from the outbox, signs and sends them, and tries again."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ from pop_stream.settings import Settings
 from pop_stream.webhooks.ssrf_guard import ForbiddenAddressError, GuardedResolver, SsrfGuard
 
 MAX_CONCURRENT: Final = 256
-"""Callbacks under way at a time in one process: some thirty customers whose servers hang leave
+"""Webhooks in flight at a time in one process: some thirty customers whose servers hang leave
 the others room."""
 
 RESPONSE_TIMEOUT: Final = timedelta(seconds=10)
@@ -53,12 +53,12 @@ class PendingWebhook(Protocol):
 
     @property
     def webhook_id(self) -> str:
-        """What a receiver tells repeats by."""
+        """By it a receiver knows repeats."""
         ...
 
     @property
     def agenda_id(self) -> str:
-        """Whose end it tells."""
+        """Whose end it reports."""
         ...
 
     @property
@@ -83,10 +83,10 @@ class PendingWebhook(Protocol):
 
 
 class WebhookOutbox(Protocol):
-    """Where callbacks wait; every method raises UnavailableError while it is away."""
+    """Where webhooks wait; every method raises UnavailableError while it is away."""
 
     async def claim(self, most: int, in_flight: Mapping[str, int]) -> Sequence[PendingWebhook]:
-        """Callbacks to try now, out of the others' sight for a while.
+        """Webhooks to try now, hidden from other senders for a while.
 
         Args:
             most: So many at most.
@@ -120,7 +120,7 @@ class WebhookDeliveryError(Exception):
 
 
 class WebhookSender:
-    """Sends until told to stop; use as a context manager.
+    """Sends until stopped; use as a context manager.
 
     Received is what is answered with a 2xx. 410 says that nobody is there any more, and is
     final; redirects are not followed.
@@ -128,7 +128,7 @@ class WebhookSender:
     Args:
         settings: Keys to sign with, networks that are allowed, how many tries. Without a key
             nothing is sent.
-        outbox: Where callbacks wait.
+        outbox: Where webhooks wait.
         publisher: For the dead letters.
         clock: For the instants in signatures.
     """
@@ -139,7 +139,7 @@ class WebhookSender:
         self._keys = [one.get_secret_value().encode() for one in settings.webhook_keys]
         self._most_tries = settings.webhook_tries
         self._guard = SsrfGuard(settings.webhook_networks)
-        self._topic = Topics(settings.topic_prefix).dead_callbacks
+        self._topic = Topics(settings.topic_prefix).dead_webhooks
         self._outbox = outbox
         self._publisher = publisher
         self._clock = clock
@@ -174,7 +174,7 @@ class WebhookSender:
             await self._session.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver what is owed, until `stop`; then what is under way is waited for."""
+        """Deliver what is owed, until `stop`; then what is in flight is waited for."""
         while not stop.is_set():
             self._freed.clear()
             try:
@@ -187,13 +187,13 @@ class WebhookSender:
         await self.ended()
 
     async def begin(self) -> int:
-        """Begin to try what is due, beside what is under way; how many that were.
+        """Begin to try what is due, beside what is in flight; how many that were.
 
         Raises:
             UnavailableError: If the outbox is away.
         """
         room = MAX_CONCURRENT - len(self._in_flight)
-        if room <= 0 or not self._keys:  # nobody could tell who had sent it
+        if room <= 0 or not self._keys:  # no receiver could check who had sent it
             return 0
         pending = await self._outbox.claim(room, Counter(self._in_flight.values()))
         for one in pending:
@@ -203,7 +203,7 @@ class WebhookSender:
         return len(pending)
 
     async def ended(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         while self._in_flight:
             await asyncio.wait(self._in_flight)
 
@@ -274,7 +274,7 @@ class WebhookSender:
             at=self._clock.now(),
             body=one.body,
         )
-        # Told before it is noted: a crash between tells twice, and loses none.
+        # Published before it is marked: a crash in between repeats the dead letter.
         await self._publisher.publish(
             [Record(self._topic, one.customer_id.encode(), encode(letter))]
         )

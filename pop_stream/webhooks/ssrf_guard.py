@@ -1,7 +1,7 @@
 """Which addresses a callback may go to: customers name them, so none of our own network's.
 
-A name is looked up once, every address found is judged, and the connection is made to an
-address that was judged: a name that answers otherwise a moment later reaches nothing. Judged
+A name is looked up once, every address found is checked, and the connection is made to an
+address that was checked: a name that answers otherwise a moment later reaches nothing. Checked
 again is the address that a socket is opened for, whatever led to it.
 """
 
@@ -42,7 +42,7 @@ class ForbiddenAddressError(PopStreamError):
 
 
 class SsrfGuard:
-    """Judges addresses.
+    """Checks addresses.
 
     Args:
         allowed: Networks that may be called though they are internal, as in `10.1.0.0/16`.
@@ -69,7 +69,7 @@ class SsrfGuard:
                 raise ForbiddenAddressError(msg)
 
     def check_url(self, url: str) -> None:
-        """Refuse a URL whose host is an internal address itself; names are judged later.
+        """Refuse a URL whose host is an internal address itself; names are checked later.
 
         Refused too is an address in another spelling, such as `127.1`, `0x7f000001` or
         `2130706433`: a client may take it for an address that need not be looked up, and the

@@ -201,7 +201,7 @@ create table reconciliation_scans (
 );
 
 -- How young agendas were that were removed, in one row: whoever remembers an id that no row has any
--- more must tell one that was removed from one that has not arrived.
+-- more must distinguish one that was removed from one that has not arrived.
 create table removal_watermark (
     is_only     boolean     not null default true,
     accepted_at timestamptz,

@@ -98,13 +98,13 @@ order by definitions.kind, definitions.id
 limit $2;
 
 -- name: unfinished_of_customer
--- Agendas that a customer still has under way: how many, and three of them.
+-- Agendas that a customer still has open: how many, and three of them.
 select count(*) as agendas, (array_agg(agenda_id order by agenda_id))[:3] as some
 from agendas
 where customer_id = $1 and state <> all($2::text[]);
 
 -- name: unfinished_of_insight
--- Agendas that an insight still has under way: how many, and three of them.
+-- Agendas that an insight still has open: how many, and three of them.
 select count(*) as agendas, (array_agg(agenda_id order by agenda_id))[:3] as some
 from agendas
 where insight_id = $1 and state <> all($2::text[]);

@@ -16,7 +16,7 @@ from agendas
 where agenda_id = any($1::text[]);
 
 -- name: select_operations
--- Operations of the agendas whose operations a batch tells of.
+-- Operations of the agendas whose operations a batch reports.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
     reported_at, tries, prior

@@ -63,35 +63,35 @@ class Pop:
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         async with self.session.request(method, path, json=body, headers=headers) as response:
-            told = await response.json(content_type=None) if response.content_length else None
-            return response.status, told
+            answer = await response.json(content_type=None) if response.content_length else None
+            return response.status, answer
 
     async def get(self, path: str) -> Any:
-        status, told = await self.call("GET", path)
-        assert status == 200, told
-        return told
+        status, answer = await self.call("GET", path)
+        assert status == 200, answer
+        return answer
 
     async def submit(self, *operations: dict[str, Any], **fields: Any) -> str:
         agenda = {"customer_id": "studio", "operations": operations, **fields}
         agenda.setdefault("id", f"pop-{next(self.numbers)}")
-        status, told = await self.call("POST", "/v1/agendas", agenda)
-        assert status == 202, told
-        return told["id"]
+        status, answer = await self.call("POST", "/v1/agendas", agenda)
+        assert status == 202, answer
+        return answer["id"]
 
     async def ended(self, agenda_id: str, state: str = "succeeded", attempt: int = 1) -> Any:
         async def look() -> Any:
-            status, told = await self.call("GET", f"/v1/agendas/{agenda_id}/progress")
-            is_connected = status == 200 and (told["state"], told["attempt"]) == (
+            status, answer = await self.call("GET", f"/v1/agendas/{agenda_id}/progress")
+            is_connected = status == 200 and (answer["state"], answer["attempt"]) == (
                 state,
                 attempt,
             )
-            return told if is_connected else None
+            return answer if is_connected else None
 
         return await until(look)
 
     async def results(self, agenda_id: str) -> dict[str, Any]:
-        told = await self.get(f"/v1/agendas/{agenda_id}/progress")
-        return {one["name"]: one["result"] for one in told["operations"]}
+        answer = await self.get(f"/v1/agendas/{agenda_id}/progress")
+        return {one["name"]: one["result"] for one in answer["operations"]}
 
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
@@ -192,10 +192,10 @@ PAYLOAD = {
 
 async def test_a_template_fills_in_every_kind_of_token(pop):
     assert (await pop.call("POST", "/v1/agenda-templates", TEMPLATE))[0] == 201
-    status, told = await pop.call(
+    status, answer = await pop.call(
         "POST", "/v1/agenda-templates/trailer/run", {"payload": PAYLOAD, "id": "run-1"}
     )
-    assert (status, told["insight_id"]) == (202, "probing")
+    assert (status, answer["insight_id"]) == (202, "probing")
     progress = await pop.ended("run-1")
     results = {one["name"]: one["result"] for one in progress["operations"]}
     assert results["Probe"]["given"] == {
@@ -229,12 +229,12 @@ async def test_a_run_is_previewed_and_what_leads_nowhere_is_named(pop):
     template = {**TEMPLATE, "id": "preview-only"}
     await pop.call("POST", "/v1/agenda-templates", template)
     path = "/v1/agenda-templates/preview-only"
-    status, told = await pop.call("POST", f"{path}/preview", {"payload": PAYLOAD})
-    assert (status, told["insight_id"]) == (200, "probing")
-    assert told["agenda"]["operations"][0]["payload"]["flag"] is False
-    status, told = await pop.call("POST", f"{path}/run", {"payload": {"reel": {}}})
-    assert (status, told["code"]) == (422, "submission_refused")
-    assert "agenda.link_id" in [one["field"] for one in told["issues"]]
+    status, answer = await pop.call("POST", f"{path}/preview", {"payload": PAYLOAD})
+    assert (status, answer["insight_id"]) == (200, "probing")
+    assert answer["agenda"]["operations"][0]["payload"]["flag"] is False
+    status, answer = await pop.call("POST", f"{path}/run", {"payload": {"reel": {}}})
+    assert (status, answer["code"]) == (422, "submission_refused")
+    assert "agenda.link_id" in [one["field"] for one in answer["issues"]]
     assert (await pop.call("DELETE", path))[0] == 204
     assert (await pop.call("POST", f"{path}/run", {}))[0] == 404
 
@@ -243,10 +243,10 @@ async def test_many_are_submitted_at_once_and_each_stands_or_falls_alone(pop):
     good = {"customer_id": "studio", "operations": [operation("a", "probe")]}
     bad = {**good, "operations": [operation("a", "probe"), operation("A", "probe")]}
     lost = {**good, "operations": [{"name": "a", "type": "no.such"}]}
-    status, told = await pop.call("POST", "/v1/agendas", [good, bad, lost, good])
-    assert (status, told["accepted"], told["refused"]) == (202, 2, 2)
-    assert [one["status"] for one in told["results"]] == [202, 422, 422, 202]
-    assert told["results"][1]["issues"][0]["field"] == "operations[1].name"
+    status, answer = await pop.call("POST", "/v1/agendas", [good, bad, lost, good])
+    assert (status, answer["accepted"], answer["refused"]) == (202, 2, 2)
+    assert [one["status"] for one in answer["results"]] == [202, 422, 422, 202]
+    assert answer["results"][1]["issues"][0]["field"] == "operations[1].name"
 
 
 async def test_what_is_not_to_run_is_kept_until_it_is_released_or_deleted(pop):
@@ -291,9 +291,9 @@ async def test_what_is_not_to_run_is_kept_until_it_is_released_or_deleted(pop):
 )
 async def test_an_agenda_goes_where_any_mapper_says(pop, agenda, insight):
     wish = {"customer_id": "studio", **agenda}
-    status, told = await pop.call("POST", "/v1/placement/explain", wish)
-    assert (status, told["insight_id"]) == (200, insight)
-    outcomes = {one["insight_id"]: one["outcome"] for one in told["considered"]}
+    status, answer = await pop.call("POST", "/v1/placement/explain", wish)
+    assert (status, answer["insight_id"]) == (200, insight)
+    outcomes = {one["insight_id"]: one["outcome"] for one in answer["considered"]}
     assert [one for one, outcome in outcomes.items() if outcome == "chosen"] == (
         [insight] if insight else []
     )
@@ -315,19 +315,19 @@ async def test_a_link_adds_up_exactly_and_an_unknown_one_is_404(pop):
         await pop.ended(one)
     held = await pop.submit(operation("a", "probe"), link_id=name, hold=True)
     await pop.ended(held, "held")
-    told = await pop.get(f"/v1/links/{name}/summary")
-    assert (told["state"], told["percent"], told["total"]) == ("running", 75, 4)
-    assert told["counts"] == {"succeeded": 3, "held": 1}
+    answer = await pop.get(f"/v1/links/{name}/summary")
+    assert (answer["state"], answer["percent"], answer["total"]) == ("running", 75, 4)
+    assert answer["counts"] == {"succeeded": 3, "held": 1}
     broken = await pop.submit(
         operation("a", "render", {"fails_for_good_until": 9}), link_id=name
     )
     await pop.ended(broken, "failed")
     await pop.call("POST", f"/v1/agendas/{held}/release")
     await pop.ended(held)
-    told = await pop.get(f"/v1/links/{name}/summary")
-    assert (told["state"], told["percent"]) == ("failed", 100)
-    assert told["counts"] == {"succeeded": 4, "failed": 1}
-    assert (await pop.call("GET", "/v1/links/never-heard-of/summary"))[0] == 404
+    answer = await pop.get(f"/v1/links/{name}/summary")
+    assert (answer["state"], answer["percent"]) == ("failed", 100)
+    assert answer["counts"] == {"succeeded": 4, "failed": 1}
+    assert (await pop.call("GET", "/v1/links/unknown-link/summary"))[0] == 404
     listed = await pop.get(f"/v1/agendas?link_id={name}&state=failed")
     assert ([one["id"] for one in listed["agendas"]], listed["total"]) == ([broken], 1)
 
@@ -356,11 +356,11 @@ async def test_every_kind_of_rerun(pop):
 
     async def again(attempt, body):
         path = f"/v1/agendas/{chain}/rerun"
-        status, told = await pop.call("POST", path, body)
-        assert status == 202, told
+        status, answer = await pop.call("POST", path, body)
+        assert status == 202, answer
         if body.get("hold"):
             await pop.ended(chain, "held", attempt)
-            status, told = await pop.call("POST", f"/v1/agendas/{chain}/release")
+            status, answer = await pop.call("POST", f"/v1/agendas/{chain}/release")
             assert status == 202
         await pop.ended(chain, attempt=attempt)
         return {name: one["attempt"] for name, one in (await pop.results(chain)).items()}
@@ -372,8 +372,8 @@ async def test_every_kind_of_rerun(pop):
     reset = await again(5, {"operations": ["aside"], "hold": True})
     assert reset == {"one": 4, "two": 4, "three": 4, "aside": 5}
     unknown = {"operations": ["four"]}
-    status, told = await pop.call("POST", f"/v1/agendas/{chain}/rerun", unknown)
-    assert (status, told["issues"][0]["value"]) == (422, "four")
+    status, answer = await pop.call("POST", f"/v1/agendas/{chain}/rerun", unknown)
+    assert (status, answer["issues"][0]["value"]) == (422, "four")
 
 
 async def test_operations_that_one_adds_are_remembered_and_go_with_its_reset(pop):
@@ -403,32 +403,33 @@ async def test_a_worker_pulls_reports_and_completes_over_http(pop):
     pull = {"puller_id": "w1", "count": 5, "wait_s": 30}
 
     async def pulled():
-        _, told = await pop.call("POST", "/v1/insights/by-hand/pull", pull)
-        return told["agendas"]
+        _, answer = await pop.call("POST", "/v1/insights/by-hand/pull", pull)
+        return answer["agendas"]
 
     [one] = await until(pulled)
     assert (one["agenda_id"], one["attempt"], one["progress"]) == ("hand-1", 1, None)
     path = "/v1/agendas/hand-1/attempts/1"
     half = [{"name": "one", "state": "succeeded", "result": 1},
             {"name": "two", "state": "running", "percent": 50}]  # fmt: skip
-    wish = {"puller_id": "w1", "operations": half}
+    who = {"puller_id": "w1", "lease_token": one["lease_token"]}
+    wish = {**who, "operations": half}
     assert (await pop.call("POST", f"{path}/progress", wish))[0] == 200
 
     async def percent():
-        status, told = await pop.call("GET", "/v1/links/hand/summary")
-        return status == 200 and told["percent"] == 75
+        status, answer = await pop.call("GET", "/v1/links/hand/summary")
+        return status == 200 and answer["percent"] == 75
 
     await until(percent)
-    assert (await pop.call("POST", f"{path}/heartbeat", {"puller_id": "w1"}))[0] == 200
-    failed = {"puller_id": "w1", "outcome": "failed", "message": "out of paper"}
+    assert (await pop.call("POST", f"{path}/heartbeat", who))[0] == 200
+    failed = {**who, "outcome": "failed", "message": "out of paper"}
     assert (await pop.call("POST", f"{path}/complete", failed))[0] == 200
     [again] = await until(pulled)
     assert (again["attempt"], again["resumes"]) == (2, True)
     known = {one["name"]: one for one in again["progress"]["operations"]}
     assert (known["one"]["state"], known["one"]["result"]) == ("succeeded", 1)
     assert known["two"]["prior"]["percent"] == 50
-    assert (await pop.call("POST", f"{path}/heartbeat", {"puller_id": "w1"}))[0] == 409
-    done = {"puller_id": "w1", "outcome": "succeeded",
+    assert (await pop.call("POST", f"{path}/heartbeat", who))[0] == 409
+    done = {"puller_id": "w1", "lease_token": again["lease_token"], "outcome": "succeeded",
             "operations": [{"name": "two", "state": "succeeded"}]}  # fmt: skip
     status, _ = await pop.call("POST", "/v1/agendas/hand-1/attempts/2/complete", done)
     assert status == 200
@@ -441,23 +442,25 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-pop.md"
 async def test_this_page_is_done_as_printed(pop):
     printed = re.findall(r"^```http\n(\w+) (\S+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     assert len(printed) == 11
-    told = {}
+    answer = {}
     for number, (method, path, text) in enumerate(printed):
         body = json.loads(text) if text else None
+        if body and "lease_token" in body:
+            body["lease_token"] = answer[5]["agendas"][0]["lease_token"]
 
         async def done(method=method, path=path, body=body):
-            status, told = await pop.call(method, path, body)
-            is_empty = path.endswith("/pull") and not told.get("agendas")
-            return told if status in {200, 201, 202} and not is_empty else None
+            status, answer = await pop.call(method, path, body)
+            is_empty = path.endswith("/pull") and not answer.get("agendas")
+            return answer if status in {200, 201, 202} and not is_empty else None
 
-        told[number] = await until(done)
+        answer[number] = await until(done)
         if number == 6:
             await until(lambda: half_way(pop))
-    assert told[4]["insight_id"] == "execute"
-    [pulled] = told[5]["agendas"]
+    assert answer[4]["insight_id"] == "execute"
+    [pulled] = answer[5]["agendas"]
     assert [one["name"] for one in pulled["agenda"]["operations"]] == ["Inspect", "Transcode"]
     assert pulled["agenda"]["operations"][1]["payload"]["to"] == "s3://out/reel-7.mp4"
-    assert told[7]["appended"] == ["Thumbnails"]
+    assert answer[7]["appended"] == ["Thumbnails"]
     progress = await pop.ended("prepare-1")
     assert [one["appended_by"] for one in progress["operations"]] == [None, None, "Inspect"]
     [listed] = (await pop.get("/v1/agendas?link_id=reel-7"))["agendas"]
@@ -482,15 +485,15 @@ async def half_way(pop):
 async def test_what_pop_wrote_is_told_what_to_write_here(pop):
     [as_in_pop] = re.findall(r"^```json\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     template = json.loads(as_in_pop)
-    status, told = await pop.call("POST", "/v1/agenda-templates", template)
-    assert (status, [one["field"] for one in told["issues"]]) == (
+    status, answer = await pop.call("POST", "/v1/agenda-templates", template)
+    assert (status, [one["field"] for one in answer["issues"]]) == (
         422,
         ["customerId", "staticParameters"],
     )
     agenda = {"customer_id": "studio", "operations": template["agenda"]["operations"][:1],
               "params": template["agenda"]["params"]}  # fmt: skip
-    status, told = await pop.call("POST", "/v1/agendas", agenda)
-    assert (status, told["issues"][0]["field"]) == (422, "params.maximumAttempts")
+    status, answer = await pop.call("POST", "/v1/agendas", agenda)
+    assert (status, answer["issues"][0]["field"]) == (422, "params.maximumAttempts")
 
 
 # ---- who, what, where from ----
@@ -503,12 +506,12 @@ async def test_trace_and_correlation_id_reach_the_handler_and_every_later_attemp
     agenda = {"id": "traced", "customer_id": "studio", "operations": [operation("a", "probe")]}
     assert (await pop.call("POST", "/v1/agendas", agenda, **headers))[0] == 202
     await pop.ended("traced")
-    told = {"traceparent": TRACE, "tracestate": "shop=1", "x-correlation-id": "ticket-77"}
-    assert (await pop.results("traced"))["a"].items() >= told.items()
+    answer = {"traceparent": TRACE, "tracestate": "shop=1", "x-correlation-id": "ticket-77"}
+    assert (await pop.results("traced"))["a"].items() >= answer.items()
     again = {"operations": "all"}
     assert (await pop.call("POST", "/v1/agendas/traced/rerun", again))[0] == 202
     await pop.ended("traced", attempt=2)
-    assert (await pop.results("traced"))["a"].items() >= told.items()
+    assert (await pop.results("traced"))["a"].items() >= answer.items()
     whole = await pop.get("/v1/agendas/traced")
     assert whole["agenda"]["trace"]["correlation_id"] == "ticket-77"
     found = await pop.get("/v1/agendas?correlation_id=ticket-77")
@@ -522,9 +525,9 @@ async def test_who_changed_what_is_on_record(pop):
     patch = {"title": "two"}
     assert (await pop.call("PATCH", "/v1/insights/audited", patch, **who))[0] == 200
     assert (await pop.call("DELETE", "/v1/insights/audited", **who))[0] == 204
-    told = await pop.get("/v1/audit?kind=insight&object_id=audited")
-    assert [one["action"] for one in told["entries"]] == ["deleted", "changed", "created"]
-    assert {one["request_id"] for one in told["entries"]} == {"change-1"}
-    changed = told["entries"][1]
+    answer = await pop.get("/v1/audit?kind=insight&object_id=audited")
+    assert [one["action"] for one in answer["entries"]] == ["deleted", "changed", "created"]
+    assert {one["request_id"] for one in answer["entries"]} == {"change-1"}
+    changed = answer["entries"][1]
     assert (changed["before"]["title"], changed["after"]["title"]) == ("one", "two")
     assert changed["principal"]

@@ -183,7 +183,7 @@ async def test_what_is_delivered_twice_and_in_any_order_changes_nothing(system):
     assert system.starts(load.run) == starts
 
 
-async def test_an_agenda_of_five_megabytes_is_refused_at_the_door_and_from_kafka(system):
+async def test_an_agenda_of_five_megabytes_is_refused_over_http_and_from_kafka(system):
     noise = Random(5).randbytes(2_500_000).hex()  # no compression makes it fit
     operation = {"name": "only", "type": WORK, "payload": noise}
     huge = json.dumps(agenda("huge-one", operations=[operation])).encode()
@@ -212,7 +212,7 @@ async def test_an_agenda_of_five_megabytes_is_refused_at_the_door_and_from_kafka
             while True:
                 try:
                     await producer.send_and_wait(system.names.submissions, value, partition=0)
-                except MessageSizeTooLargeError:  # the broker has not heard of its limit yet
+                except MessageSizeTooLargeError:  # the broker does not know its limit yet
                     await asyncio.sleep(LOOK_S)
                 else:
                     break

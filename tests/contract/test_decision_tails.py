@@ -132,7 +132,7 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     heard = []
     topic = kafka_shore.topics.quota_usage
     tail = TopicFollower(
-        settings, topic, client_id="t", hear=lambda one: heard.append(one.value)
+        settings, topic, client_id="t", on_record=lambda one: heard.append(one.value)
     )
     async with reading(tail):
         await tail.catch_up()
@@ -146,7 +146,11 @@ async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_sh
     topic, heard = kafka_shore.topics.quota_usage, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"%d" % n) for n in range(9)])
     tail = TopicFollower(
-        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), replay_last=3
+        settings,
+        topic,
+        client_id="t",
+        on_record=lambda one: heard.append(one.value),
+        replay_last=3,
     )
     async with reading(tail):
         await tail.following.wait()
@@ -163,7 +167,11 @@ async def test_what_takes_too_long_to_hear_again_is_passed_over(
     topic, heard = kafka_shore.topics.quota_usage, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"old")])
     tail = TopicFollower(
-        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), replay_last=3
+        settings,
+        topic,
+        client_id="t",
+        on_record=lambda one: heard.append(one.value),
+        replay_last=3,
     )
     async with reading(tail):
         await tail.following.wait()

@@ -98,7 +98,7 @@ class FaustDesk:
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         self.mine = frozenset(tp.partition for tp in assigned if tp.topic == self._topic)
-        self.table.settle(self.mine)
+        self.table.assign(self.mine)
         async with self._settled:
             self._settled.notify_all()
 
@@ -185,7 +185,7 @@ async def test_rows_are_what_was_last_written(scheduler):
     assert await scheduler.during(3, rows_of(3)) == {}
 
 
-async def test_rows_are_told_apart_by_partition_and_survive_a_restart(scheduler):
+async def test_rows_are_separated_by_partition_and_survive_a_restart(scheduler):
     odd = bytes(range(256))
     wait_durable = {
         "3/media/page/0": odd,

@@ -225,7 +225,7 @@ async def test_every_operation_has_a_call_that_reaches_it(world):
         for path, item in document["paths"].items()
         for method, operation in item.items()
     }
-    api.desk.by_insight["files"] = [_emitted()]
+    api.deliveries.by_insight["files"] = [_emitted()]
     reached = set()
     for group in GROUPS:
         api.answered.clear()

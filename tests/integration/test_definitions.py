@@ -110,7 +110,7 @@ async def api(
             await process.wait()
 
 
-async def test_a_change_over_http_is_heard_within_a_second(world):
+async def test_a_change_over_http_reaches_every_part_within_a_second(world):
     async with world.following() as follower, api(world) as (session, _):
         for weight in (2, 3, 4):
             content = {"weight": weight, "title": f"to {weight}"}
@@ -190,7 +190,7 @@ async def test_the_outbox_is_published_in_order_and_once(world):
         assert follower.heard["customer/acme"] == 7
 
 
-async def test_an_outdated_record_is_passed_over_and_repaired(world):
+async def test_an_outdated_record_is_skipped_and_repaired(world):
     async with (
         open_pool(world.settings) as pool,
         connections.publisher(world.settings, client_id="test") as publisher,

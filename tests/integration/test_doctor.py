@@ -28,7 +28,7 @@ async def test_topics_that_are_missing_have_one_remedy(settings, names):
     found = await provisioning.topic_errors(settings)
     assert len(found) == len(topics.catalog(names))
     assert all(one.endswith(" is missing: run `pop-stream migrate`") for one in found)
-    assert await provisioning.events_kept(settings) is None
+    assert await provisioning.event_retention(settings) is None
 
 
 async def test_records_kept_too_short_are_found(settings, names):
@@ -41,7 +41,7 @@ async def test_records_kept_too_short_are_found(settings, names):
                     (names.submissions, {"retention.ms": "60000"}),
                     (names.definitions, {"cleanup.policy": "delete"}),
                     (names.agenda_events, {"retention.ms": "-1", "retention.bytes": "1000"}),
-                    (names.answers, {"message.timestamp.type": "CreateTime"}),
+                    (names.query_replies, {"message.timestamp.type": "CreateTime"}),
                 )
             ]
         )
@@ -49,14 +49,14 @@ async def test_records_kept_too_short_are_found(settings, names):
     async with asyncio.timeout(15):
         while len(found := await provisioning.topic_errors(settings)) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers hear of it a moment later
-    keeps = await provisioning.events_kept(settings)
+    keeps = await provisioning.event_retention(settings)
     assert keeps == timedelta.max
     for wrong in (
         f"{names.agenda_events} has retention.ms = -1, the catalog says 1209600000: run `",
         f"{names.agenda_events} has retention.bytes = 1000, the catalog says -1: run `",
         f"{names.submissions} has retention.ms = 60000, the catalog says 604800000",
         f"{names.definitions} has cleanup.policy = delete, the catalog says compact",
-        f"{names.answers} has message.timestamp.type = CreateTime, the catalog says Log",
+        f"{names.query_replies} has message.timestamp.type = CreateTime, the catalog says Log",
     ):
         assert any(wrong in one for one in found)
 

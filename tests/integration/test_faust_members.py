@@ -10,7 +10,7 @@ from faust.types import TP
 
 from pop_stream.kafka import clients
 from pop_stream.scheduler.faust.app import faust_app
-from pop_stream.scheduler.faust.transport import rejoin_on_error
+from pop_stream.scheduler.faust.client_internals import rejoin_on_error
 
 
 @pytest.mark.parametrize("step", ["_do_heartbeat", "ensure_coordinator_known"])

@@ -82,7 +82,7 @@ async def test_nobody_elses_member_is_removed(settings, topic):
 
 
 async def test_a_group_without_coordinator_holds_nobody_up_for_ever(settings, monkeypatch):
-    monkeypatch.setattr(group_members, "WITHIN_S", 0.5)
+    monkeypatch.setattr(group_members, "EVICTION_TIMEOUT_S", 0.5)
 
     async def no_answer(admin, group, client_id):
         return False

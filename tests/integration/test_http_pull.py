@@ -198,19 +198,19 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
     settings, publisher, clock = world.settings, world._publisher, WallClock()
     await world.emit(agenda("a1", work()))
     async with AsyncExitStack() as stack:
-        desk = await stack.enter_async_context(KafkaHttpDeliveries(settings, publisher))
+        deliveries = await stack.enter_async_context(KafkaHttpDeliveries(settings, publisher))
         dispatchers = [Dispatcher(settings, publisher, clock) for _ in range(2)]
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = [tasks.create_task(dispatchers[0].run())]
         async with asyncio.timeout(WITHIN_S):
-            (one,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
-            desk.return_delivery(one)
+            (one,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
+            deliveries.return_delivery(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             running.append(tasks.create_task(dispatchers[1].run()))
             while counters(dispatchers):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            (again,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
+            (again,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
         for each in running:
             each.cancel()
     assert (again.agenda_id, again.attempt) == ("a1", 1)
@@ -226,9 +226,7 @@ async def test_wait_ends_with_nothing_when_there_is_nothing(workers):
     assert (status, problem["code"]) == (404, "not_found")
 
 
-async def test_stop_is_told_with_every_answer_and_an_outdated_attempt_is_refused(
-    world, workers
-):
+async def test_a_stop_is_in_every_answer_and_an_outdated_attempt_is_refused(world, workers):
     first, second = workers
     await world.emit(agenda("a1", work()), agenda("a2", work()))
     one, two = await first.pull(count=2) + await first.pull(count=2, wait_s=1)
@@ -248,7 +246,7 @@ async def test_stop_is_told_with_every_answer_and_an_outdated_attempt_is_refused
     assert world.ids(AgendaSucceeded) == []
 
 
-async def test_what_had_ended_before_is_done_by_nobody_again_and_its_end_is_told(
+async def test_what_had_ended_before_runs_nowhere_again_and_its_end_is_published(
     world, workers
 ):
     """Its success was told as the scheduler took its attempt for lost; this one follows."""

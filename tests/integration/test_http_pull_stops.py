@@ -78,7 +78,7 @@ async def end_all(caller, held):
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["same-process", "new-process"])
-async def test_whoever_renews_is_told_that_its_attempt_was_ended_by_others(
+async def test_a_heartbeat_is_answered_with_the_end_of_its_attempt_by_others(
     settings_with_parts, is_restarted
 ):
     async with AsyncExitStack() as stack, asyncio.timeout(WITHIN_S):

@@ -3,11 +3,14 @@
 import asyncio
 import signal
 from contextlib import AsyncExitStack
+from datetime import datetime
 
 import aiohttp
 import pytest
 from http_pull_parts import WITHIN_S, api_process, parts_running
 from http_worker import HttpWorker
+
+from pop_stream.policy.lease_token import LeaseClaims, LeaseTokens
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ async def test_agenda_on_its_way_to_a_caller_comes_back_when_the_process_is_kill
                 pass
             (one,) = pulled
             assert (one["agenda_id"], one["attempt"]) == ("a1", 2)
-            late = {**one, "attempt": 1}
+            late = earlier_attempt(one, settings)
             status, problem = await worker.report(late, "complete", outcome="succeeded")
             assert (status, problem["code"]) == (409, "lease_lost")
             done = [{"name": "o", "state": "succeeded", "result": 7}]
@@ -62,6 +65,20 @@ async def test_agenda_on_its_way_to_a_caller_comes_back_when_the_process_is_kill
                     break
         assert (summary["attempt"], summary["puller_id"]) == (2, "w2")
         assert [past["outcome"] for past in summary["history"]] == ["lost"]
+
+
+def earlier_attempt(one, settings):
+    """As whoever was to get the first attempt would hold it."""
+    claims = LeaseClaims(
+        one["agenda_id"],
+        one["insight_id"],
+        1,
+        datetime.fromisoformat(one["accepted_at"]),
+        one["lease_ms"],
+        0,
+    )
+    token = LeaseTokens(settings.lease_signing_key).sign(claims)
+    return {**one, "attempt": 1, "lease_token": token}
 
 
 async def test_worker_that_falls_silent_loses_its_lease_and_prior_progress_goes_on(

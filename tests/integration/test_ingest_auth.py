@@ -158,7 +158,9 @@ async def world(prepared):
         yield World(prepared, session, urls, publisher, {})
 
 
-async def test_records_are_taken_by_who_sent_them_and_the_rest_is_told_why(world):
+async def test_records_are_accepted_by_their_sender_and_the_rest_is_refused_with_the_reason(
+    world,
+):
     acme, beta = [await world.create(one, "submit") for one in ("acme", "beta")]
     ended = await world.create("acme", "submit")
     await world.key("revoke", ended["id"])

@@ -146,7 +146,7 @@ async def test_offsets_beyond_the_topic_are_found(world):
     assert not audit.is_clean
 
 
-async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world):
+async def test_a_summary_that_is_gone_or_contradicts_kafka_is_rebuilt(world):
     pool = world.ledger._pool
     async with parts(world.settings, *ALL):
         await world.tell(accepted("done"), claimed("done"), succeeded("done"))
@@ -202,7 +202,7 @@ async def ended_unheard(world):
         yield
 
 
-async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world):
+async def test_an_end_that_the_scheduler_missed_is_published_to_it_again(world):
     async with ended_unheard(world):
         repaired = await world.audit(repair=True)
         assert [one.kind for one in repaired.discrepancies] == ["ended"]
@@ -210,7 +210,7 @@ async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world)
         assert (await world.audit()).discrepancies == []
 
 
-async def test_an_end_is_told_to_a_scheduler_that_has_gone_on_to_the_next_attempt(world):
+async def test_an_end_is_published_to_a_scheduler_that_has_gone_on_to_the_next_attempt(world):
     async with ended_unheard(world):
         lost = Settlement(agenda_id="a", attempt=1, outcome="failed", retryable=True)
         await world.note(InsightAttemptsReported(insight_id="media", settlements=(lost,)))

@@ -134,7 +134,9 @@ class Story:
         topics = {
             self.topics.agenda_events: self._hear_lifecycle,
             self.topics.controls: lambda value: self.stops.append(decode_stop(value)),
-            self.topics.answers: lambda value: self.answers.append(decode_query_reply(value)),
+            self.topics.query_replies: lambda value: self.answers.append(
+                decode_query_reply(value)
+            ),
             self.topics.dead_letters: lambda value: self.letters.append(
                 msgspec.json.decode(value, type=RecordRefused)
             ),
@@ -339,7 +341,9 @@ async def parts(story: Story) -> AsyncIterator[dict[str, asyncio.subprocess.Proc
         yield started
 
 
-async def test_a_failing_agenda_is_tried_again_after_its_pause_and_then_buried(story, parts):
+async def test_a_failing_agenda_is_tried_again_after_its_pause_and_then_dead_lettered(
+    story, parts
+):
     await story.submit("a")
     first = await story.attempt("a")
     await story.claim(first)

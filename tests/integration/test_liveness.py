@@ -54,7 +54,7 @@ async def until_said(settings, *wanted):
 async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
     settings, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(liveness, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(liveness, "STALL_AFTER_S", 3.0)
     monkeypatch.setenv("POP_SESSION_TIMEOUT", "PT4S")
     known = settings.model_copy(
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=4)}

@@ -19,7 +19,7 @@ async def world(settings, tmp_path):
         yield world
 
 
-async def test_what_a_newer_version_adds_is_passed_over(world):
+async def test_what_a_newer_version_adds_is_ignored(world):
     async with world.running():
         await world.submit(agenda("warm"))
         await world.ended("warm")
@@ -128,7 +128,7 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
     assert "colour" in letter["reason"]
 
 
-async def test_all_that_is_written_tells_its_version_and_one_too_far_off_is_not_read(world):
+async def test_all_that_is_written_carries_its_version_and_one_too_far_off_is_not_read(world):
     names = world.names
     far = [(SCHEMA_HEADER, b"9")]
     topics = (names.submissions, names.ready, names.insight("media"), names.agenda_events)

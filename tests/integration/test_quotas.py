@@ -132,7 +132,7 @@ async def world(servers, tmp_path_factory):
         yield World(settings, urls, publisher, await enter(aiohttp.ClientSession()))
 
 
-async def test_a_quota_of_ready_agendas_holds_over_all_doors(world):
+async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "few-0", 15))[0] == 15
         await world.until_ready("few-0", 15)
@@ -155,7 +155,7 @@ async def test_a_quota_of_ready_agendas_holds_over_all_doors(world):
         assert (await world.post(-1, "few-0", 1))[1] == 429
 
 
-async def test_a_rate_holds_over_all_doors(world):
+async def test_a_rate_holds_over_all_entry_points(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "slow", 15))[0] == 10
         await asyncio.sleep(HEARD_S)
@@ -177,8 +177,10 @@ async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
         assert (await world.post(0, "few-1", 1))[1] == 429
 
 
-async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(world):
-    async with process("run_ingest", world.settings, crash_point="ingest.accepted") as dying:
+async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(world):
+    async with process(
+        "run_ingest", world.settings, crash_point="ingest.accepted"
+    ) as dying:
         body = [agenda("few-2") for _ in range(30)]  # one record: it is read again as a whole
         value = json.dumps(body).encode()
         await world.publisher.publish([Record(world.topics.submissions, None, value)])
@@ -212,7 +214,7 @@ async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(w
     assert not accepted & {*late}
 
 
-async def test_a_full_scheduler_closes_the_doors_of_its_large_insights(world):
+async def test_a_full_scheduler_closes_its_large_insights(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "other", 310, "bulk"))[0] == 310
         async with asyncio.timeout(PATIENCE_S):

@@ -158,7 +158,9 @@ async def bench(settings: Settings, tmp_path) -> AsyncIterator[Bench]:
         yield bench
 
 
-async def test_every_good_agenda_is_emitted_once_and_every_bad_one_is_told_why(bench):
+async def test_every_good_agenda_is_emitted_once_and_every_bad_one_is_refused_with_the_reason(
+    bench,
+):
     async with (
         part(run_ingest, bench.settings),
         part(run_scheduler, bench.settings),
@@ -232,7 +234,7 @@ async def test_a_scheduler_that_was_frozen_past_its_session_goes_on(bench):
 
 
 @pytest.mark.timeout(180)
-async def test_a_killed_intake_places_nothing_twice(bench):
+async def test_a_killed_ingest_routes_nothing_twice(bench):
     async with part(run_scheduler, bench.settings):
         async with process("run_ingest", bench.settings):
             wanted = await bench.submit("a", 400)

@@ -240,7 +240,7 @@ async def test_what_the_parts_write_fits_the_published_schemas(system):
         "agenda-events": await system.values(topics.agenda_events),
         "definitions": await system.values(topics.definitions),
         "decisions": await system.values(topics.decisions),
-        "answers": await system.values(topics.answers),
+        "query-replies": await system.values(topics.query_replies),
         "dead-letters": await system.values(topics.dead_letters),
     }
     assert all(written.values())

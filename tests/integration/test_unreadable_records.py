@@ -48,7 +48,7 @@ async def test_poison_in_every_topic_is_reported_and_stops_nothing(world):
     assert counted <= skipped_records().keys()  # topics have a prefix of this test's own
 
 
-async def test_a_garbled_page_of_the_table_is_told_of_and_the_others_go_on(world):
+async def test_a_garbled_page_of_the_table_is_reported_and_the_others_go_on(world):
     """The pages of agendas that wait are overwritten while nobody looks."""
     names = world.names
     held = [f"held-{number}" for number in range(3)]

@@ -148,7 +148,7 @@ def ending(url, agenda_id="a-1", attempt=1, customer_id="anna"):
     )
 
 
-async def test_an_end_is_told_once_signed_and_forgotten(world, receiver):
+async def test_an_end_is_sent_once_signed_and_then_removed(world, receiver):
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
         assert await turn(sender) == 1
@@ -194,7 +194,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
         await turn(sender)
     backlog = await world.outbox.backlog()
     assert (backlog.waiting, backlog.exhausted) == (0, 1)
-    topic = Topics(world.settings.topic_prefix).dead_callbacks
+    topic = Topics(world.settings.topic_prefix).dead_webhooks
     [letter] = [json.loads(one.value) async for one in read_topic(world.settings, topic)]
     assert (letter["webhook_id"], letter["tries"]) == ("a-1/1", 2)
     assert letter["reason"] == "answered with 503"
@@ -297,7 +297,7 @@ async def test_a_redirect_is_not_followed(world, receiver):
     assert (await world.outbox.backlog()).waiting == 1
 
 
-async def test_ends_of_one_agenda_are_told_in_their_order(world, receiver):
+async def test_ends_of_one_agenda_are_sent_in_their_order(world, receiver):
     receiver.answers = [500]
     accepted, succeeded = ending(receiver.url)
     await world.tell(accepted, succeeded)

@@ -251,7 +251,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def place(self, agendas, origins):
         def change(backlog, store):
-            fresh = backlog.news(agendas, origins)
+            fresh = backlog.filter_new(agendas, origins)
             if fresh:
                 number = backlog.place([agendas[index] for index in fresh], self.now)
                 store.write_page(number, [encode(agendas[index]) for index in fresh])

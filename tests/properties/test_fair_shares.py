@@ -1,4 +1,4 @@
-"""What turns promise for every workload; bounds are those of `core.fairness`.
+"""What turns promise for every workload; bounds are those of `policy.fairness`.
 
 Service is what a customer was given in worker-seconds over its weight. Sums of floats get a
 millionth of slack.
@@ -290,7 +290,7 @@ def test_nobody_waits_longer_than_can_be_computed(shares, costs, own, before):
 
 
 def waited_for(world, other, own, costs):
-    """What `core.fairness` says another is given before a's agenda with `own` before it."""
+    """What `policy.fairness` says another is given before a's agenda with `own` before it."""
     charge = costs["a"] / world.weight("a")
     return (own + 1) * charge * world.weight(other) + costs[other]
 
@@ -342,7 +342,7 @@ def test_with_aging_the_wait_is_bounded_by_steps_and_then_by_fair_turns(
     steps=st.lists(st.sampled_from((None, 0.1, 0.9, 1.0, 1.1, 5.0, 50.0)), max_size=60),
     cost=COSTS,
 )
-def test_a_newcomer_is_not_given_what_the_others_turned_out_to_cost(
+def test_an_arriving_customer_gets_nothing_for_what_the_others_turned_out_to_cost(
     incumbents, out, steps, cost
 ):
     """Ends are heard in batches, and who comes with them begins where true charges led."""
@@ -370,7 +370,7 @@ def test_a_newcomer_is_not_given_what_the_others_turned_out_to_cost(
     later=st.lists(st.tuples(st.sampled_from(["x", "b", "z"]), COSTS), max_size=40),
     weight=WEIGHTS,
 )
-def test_who_returns_from_idleness_is_treated_as_a_newcomer(history, later, weight):
+def test_who_returns_from_idleness_is_treated_like_a_new_customer(history, later, weight):
     """Neither credit nor debt: the same picks as if another had done what came before."""
     worlds = []
     for past_name in ("m", "m0"):  # no other name stands between, so ties go alike
@@ -504,7 +504,7 @@ def test_keys_of_one_customer_keep_the_bound_among_themselves(costs):
     ),
     step_s=st.sampled_from([0.1, 1.0, 7.3]),
 )
-def test_with_aging_nothing_is_passed_over_for_good(pushes, step_s):
+def test_with_aging_nothing_is_skipped_for_ever(pushes, step_s):
     """After eight steps the oldest is among the most urgent; a pick never goes below them."""
     world = World(step_s=step_s)
     waiting = {}

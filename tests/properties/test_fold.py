@@ -104,7 +104,7 @@ anything = st.lists(
 
 
 @given(retold())
-def test_order_and_number_of_telling_do_not_matter(story):
+def test_order_and_number_of_deliveries_do_not_matter(story):
     events, again = story
     assert fold_all(None, events) == fold_all(None, again)
 

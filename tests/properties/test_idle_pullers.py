@@ -11,10 +11,10 @@ from pop_stream.policy.flow_control.emission_gate import (
     CurrentDepth,
     FlowCounts,
     TargetDepth,
-    slots,
+    budget,
 )
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 pullers = st.sampled_from("pqr")
 told = st.lists(
@@ -66,7 +66,7 @@ def test_idle_runners_bring_out_what_they_can_start_and_no_more(idle, unclaimed,
     def may_go(idle):
         pace = TargetDepth()
         pace.observe(FlowCounts(emitted=0, claimed=0, ready=1, idle=idle), NOW)
-        return slots(insight, depth, pace, idle_returners=lambda: 0)
+        return budget(insight, depth, pace, idle_returners=lambda: 0)
 
     least, now = may_go(0), may_go(idle)
     assert now >= least

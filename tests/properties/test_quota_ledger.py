@@ -143,12 +143,12 @@ def walk(customer, moves):
 
 
 @given(moves=MOVES)
-def test_a_door_lets_in_too_much_only_by_what_the_others_let_in_unheard(moves):
+def test_an_entry_point_admits_too_much_only_by_what_the_others_have_not_reported(moves):
     walk(UNHURRIED, moves)
 
 
 @given(moves=MOVES)
-def test_the_rate_holds_over_all_doors_but_for_what_was_unheard(moves):
+def test_the_rate_holds_over_all_entry_points_but_for_what_was_not_reported(moves):
     walk(CUSTOMER, moves)
 
 

@@ -275,7 +275,7 @@ class RoundsMachine(RuleBasedStateMachine):
         waiting = {
             (e.agenda_id, e.attempt) for e in self.told() if isinstance(e, AgendaWaiting)
         }
-        for scheduler in self.rounds.schedulers():
+        for scheduler in self.rounds.insights():
             slots = scheduler.backlog.slots
             for agenda_id, ref in slots.refs().items():
                 key = (agenda_id, slots.attempt(ref))
@@ -296,7 +296,7 @@ class RoundsMachine(RuleBasedStateMachine):
         ]
         decided = (one for one in told if isinstance(one, RoundDecided))
         numbers = Counter((one.insight_id, one.round) for one in decided)
-        for scheduler in self.rounds.schedulers():
+        for scheduler in self.rounds.insights():
             for number in range(1, scheduler.backlog.rounds + 1):
                 assert numbers[scheduler.insight_id, number]
 
@@ -312,7 +312,7 @@ class RoundsMachine(RuleBasedStateMachine):
             if (
                 not out
                 and self.next
-                and not any(one.backlog.slots.total for one in self.rounds.schedulers())
+                and not any(one.backlog.slots.total for one in self.rounds.insights())
             ):
                 break
             for agenda_id, attempt in sorted(out):
@@ -325,7 +325,7 @@ class RoundsMachine(RuleBasedStateMachine):
                 self.ready.append(encode(noted))
             self.wake()
         assert {one[0] for one in self.emissions()} == {*self.placed}
-        assert not any(one.backlog.slots.total for one in self.rounds.schedulers())
+        assert not any(one.backlog.slots.total for one in self.rounds.insights())
 
 
 TestRounds = RoundsMachine.TestCase

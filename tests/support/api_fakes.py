@@ -144,7 +144,7 @@ class ApiUnderTest:
     definitions: FixedDefinitions
     questions: FixedQueryReplies
     store: MemoryDefinitions
-    desk: MemoryDeliveries
+    deliveries: MemoryDeliveries
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -192,7 +192,7 @@ def ports() -> ApiPorts:
     numbers, known = count(1), definitions()
     summaries = WatchedSummaries()
     keys = MemoryKeys()
-    desk = MemoryDeliveries()
+    deliveries = MemoryDeliveries()
     return ApiPorts(
         publisher=MemoryPublisher(),
         summaries=summaries,
@@ -202,8 +202,7 @@ def ports() -> ApiPorts:
         questions=FixedQueryReplies(),
         keys=keys,
         audit=keys,
-        desk=desk,
-        hearsay=desk,
+        deliveries=deliveries,
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -223,5 +222,5 @@ async def open_api(
             behind.definitions,
             behind.questions,
             behind.definition_store,
-            behind.desk,
+            behind.deliveries,
         )

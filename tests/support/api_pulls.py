@@ -1,4 +1,4 @@
-"""Helpers of `test_pulls.py` and of other tests."""
+"""Agendas as workers pull them over HTTP, and what they report with."""
 
 import json
 
@@ -6,6 +6,8 @@ import msgspec
 from api_fakes import AT, agenda
 
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.policy.lease_token import LeaseClaims, LeaseTokens
+from pop_stream.settings import Settings
 
 WHO = {"puller_id": "w1"}
 
@@ -24,3 +26,10 @@ def emitted(agenda_id="a1", attempt=2, **changes):
         "agenda": msgspec.Raw(json.dumps(body).encode()),
     }
     return EmittedAgenda(**(known | changes))
+
+
+def holder(one=None, settings=None):
+    """The body of a heartbeat by whoever has pulled this attempt, from whichever process."""
+    secret = (settings or Settings()).lease_signing_key
+    token = LeaseTokens(secret).sign(LeaseClaims.of(one or emitted()))
+    return {**WHO, "lease_token": token}

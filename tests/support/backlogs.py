@@ -16,7 +16,7 @@ LONG = 1e6
 
 
 def placed(agenda_id, customer_id="acme", after=0.0, **fields) -> RoutedAgenda:
-    """An agenda accepted `after` seconds, with a cost of 1 s unless told otherwise."""
+    """An agenda accepted `after` seconds, with a cost of 1 s unless given otherwise."""
     known = {"operation_types": ("noop",), "cost_s": 1.0}
     return RoutedAgenda(
         agenda_id=agenda_id,

@@ -58,7 +58,7 @@ class Day(SchedulerWorld):
         self.placed += 10
 
     async def end_some(self):
-        slots = self.scheduler().backlog.slots if self.handler.schedulers() else AgendaIndex()
+        slots = self.insight().backlog.slots if self.handler.insights() else AgendaIndex()
         notes = [(name, slots.in_flight_record(ref)) for name, ref in slots.refs().items()]
         out = [(name, note.attempt) for name, note in notes if note is not None]
         some = self.chance.sample(out, k=min(len(out), 3))
@@ -78,7 +78,7 @@ class Day(SchedulerWorld):
                 insight_id="media",
                 relayed_until=self.clock.now() - timedelta(seconds=1),
                 lags=(0,) * PARTITIONS,
-                emitted=self.scheduler().backlog.emitted if self.handler.schedulers() else 0,
+                emitted=self.insight().backlog.emitted if self.handler.insights() else 0,
             )
         )
 

@@ -1,7 +1,7 @@
 """In-memory stand-ins for ports; each passes the contract suite of the real one."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -194,28 +194,19 @@ class MemoryDeliveries:
     """Agendas that a test lays out by hand; never waits."""
 
     by_insight: dict[str, list[EmittedAgenda]] = field(default_factory=dict)
-    handed: dict[str, EmittedAgenda] = field(default_factory=dict)
     stops: dict[str, AttemptStop] = field(default_factory=dict)
     returned: list[EmittedAgenda] = field(default_factory=list)
-    signs: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
 
     async def take(
         self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
     ) -> list[EmittedAgenda]:
         waiting = self.by_insight.get(insight_id, [])
         taken, self.by_insight[insight_id] = waiting[:count], waiting[count:]
-        self.handed.update({one.agenda_id: one for one in taken})
         return taken
 
     def return_delivery(self, emitted: EmittedAgenda) -> None:
         self.returned.append(emitted)
 
-    def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
-        self.signs.append((agenda_id, attempt, tuple(insights)))
-
-    def lease(self, agenda_id: str) -> EmittedAgenda | None:
-        return self.handed.get(agenda_id)
-
-    def stop(self, agenda_id: str, attempt: int) -> str | None:
+    def stop(self, agenda_id: str, attempt: int, accepted_at: datetime) -> str | None:
         stop = self.stops.get(agenda_id)
         return stop.reason if stop and stop.attempt >= attempt else None

@@ -21,4 +21,4 @@ class HttpWorker:
 
     async def report(self, one, what, **body):
         path = f"agendas/{one['agenda_id']}/attempts/{one['attempt']}/{what}"
-        return await self.post(path, **body)
+        return await self.post(path, lease_token=one["lease_token"], **body)

@@ -1,4 +1,4 @@
-"""Agendas as the ledger knows them, told by hand, beside parts that run."""
+"""Agendas as the ledger knows them, published by hand, beside parts that run."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 class LedgerWorld:
-    """What is told of agendas by hand, and what comes of it."""
+    """What is published of agendas by hand, and what comes of it."""
 
     def __init__(self, settings, publisher, pool):
         self.settings = settings

@@ -69,23 +69,23 @@ def renewed(seconds=0, attempt=1, agenda_id="a1"):
 
 
 def progressed(seconds, *operations, attempt=1, agenda_id="a1"):
-    told = {"operations": operations}
-    return _of_attempt(AgendaProgressed, seconds, attempt, agenda_id, **told)
+    fields = {"operations": operations}
+    return _of_attempt(AgendaProgressed, seconds, attempt, agenda_id, **fields)
 
 
 def succeeded(seconds=0, *operations, attempt=1, agenda_id="a1"):
-    told = {"operations": operations}
-    return _of_attempt(AgendaSucceeded, seconds, attempt, agenda_id, **told)
+    fields = {"operations": operations}
+    return _of_attempt(AgendaSucceeded, seconds, attempt, agenda_id, **fields)
 
 
 def failed(seconds=0, *operations, attempt=1, agenda_id="a1", **changes):
-    told = {"operations": operations, "message": "disk full"} | changes
-    return _of_attempt(AgendaFailed, seconds, attempt, agenda_id, **told)
+    fields = {"operations": operations, "message": "disk full"} | changes
+    return _of_attempt(AgendaFailed, seconds, attempt, agenda_id, **fields)
 
 
 def waiting(seconds=0, attempt=1, reason="retry", until=None):
-    told = {"until": until or at(seconds + 30), "reason": reason}
-    return _of_attempt(AgendaWaiting, seconds, attempt, "a1", **told)
+    fields = {"until": until or at(seconds + 30), "reason": reason}
+    return _of_attempt(AgendaWaiting, seconds, attempt, "a1", **fields)
 
 
 def readied(seconds=0, attempt=1):
@@ -117,8 +117,8 @@ def cancelled(seconds=0, attempt=1, message=""):
 
 
 def restarted(seconds=0, attempt=2, keep=()):
-    told = {"routed": msgspec.Raw(b"{}"), "keep": keep}
-    return _of_attempt(AgendaRestarted, seconds, attempt, "a1", **told)
+    fields = {"routed": msgspec.Raw(b"{}"), "keep": keep}
+    return _of_attempt(AgendaRestarted, seconds, attempt, "a1", **fields)
 
 
 def commanded(seconds=0, action="cancel"):

@@ -74,11 +74,11 @@ class PullerWorld:
         )
 
     async def stop(self, agenda_id, attempt=1, reason="cancelled"):
-        told = AttemptStop(
+        stop = AttemptStop(
             agenda_id=agenda_id, insight_id="media", attempt=attempt, reason=reason
         )
         await self._publisher.publish(
-            [Record(self.topics.controls, agenda_id.encode(), encode(told))]
+            [Record(self.topics.controls, agenda_id.encode(), encode(stop))]
         )
 
     async def read(self):

@@ -63,7 +63,7 @@ class RealApi:
     Attributes:
         token: Of an operator with every role.
         store: Folds what no rollup is there to fold.
-        desk: Has the agendas that are pulled.
+        deliveries: Has the agendas that are pulled.
         answered: Method and path, as the document has it, of every request so far.
     """
 
@@ -71,7 +71,7 @@ class RealApi:
     token: str
     settings: Settings
     store: PostgresSummaries
-    desk: MemoryDeliveries
+    deliveries: MemoryDeliveries
     answered: list[tuple[str, str]]
     folded: int = 0
 
@@ -89,8 +89,10 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
     await provisioning.migrate(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        pool, desk = await enter(open_pool(settings)), MemoryDeliveries()
-        ports = replace(await enter(open_ports(settings)), questions=IdleScheduler(), desk=desk)
+        pool, deliveries = await enter(open_pool(settings)), MemoryDeliveries()
+        ports = replace(
+            await enter(open_ports(settings)), questions=IdleScheduler(), deliveries=deliveries
+        )
         url, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
         tasks = await enter(asyncio.TaskGroup())
         app = create_app(ports, settings, pace=QUICK)
@@ -104,7 +106,7 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
         tasks.create_task(serve(app, settings, stop, on_url=url.set_result))
         stack.callback(stop.set)
         token = await _operators_token(pool)
-        yield RealApi(await url, token, settings, PostgresSummaries(pool), desk, answered)
+        yield RealApi(await url, token, settings, PostgresSummaries(pool), deliveries, answered)
 
 
 async def _operators_token(pool: "Pool") -> str:

@@ -1,4 +1,4 @@
-"""Work whose starts are on record, and that fails when it is told to."""
+"""Work whose starts are on record, and that fails when it is to."""
 
 from pop_stream.lab.chaos.handlers import work
 from pop_stream.puller import Handlers, OperationCall, RetryableError

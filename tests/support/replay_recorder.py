@@ -56,7 +56,7 @@ class Recorder:
         bodies = tuple(Raw(encode(one)) for one in agendas)
         event = InsightAgendasRouted(insight_id="media", agendas=bodies, origins=tuple(origins))
         self._record(event)
-        self._backlog.place([agendas[i] for i in self._backlog.news(agendas, origins)])
+        self._backlog.place([agendas[i] for i in self._backlog.filter_new(agendas, origins)])
 
     def settle(self, agenda_ids: list[str], seconds: float) -> None:
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
@@ -97,7 +97,7 @@ class Recorder:
         apply_relayed(self._backlog, event, self._now.timestamp())
 
     def tick(self) -> None:
-        """Everything told so far has been heard."""
+        """Everything recorded so far was processed."""
         event = InsightTick(insight_id="media", relayed_until=self._now)
         self._record(event)
         apply_tick(self._backlog, event, self._now.timestamp())

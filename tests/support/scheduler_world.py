@@ -25,7 +25,7 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 from pop_stream.scheduler.event_handler import ReadyEventHandler
-from pop_stream.scheduler.faust.worker import Scheduler
+from pop_stream.scheduler.faust.worker import Scheduler, SchedulerPorts
 from pop_stream.scheduler.ownership import PartitionOwnership
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.settings import Settings
@@ -147,8 +147,8 @@ class SchedulerWorld:
     def decisions(self):
         return [one for one in self.published_rounds() if isinstance(one, RoundDecided)]
 
-    def scheduler(self, insight_id="media"):
-        return next(one for one in self.handler.schedulers() if one.insight_id == insight_id)
+    def insight(self, insight_id="media"):
+        return next(one for one in self.handler.insights() if one.insight_id == insight_id)
 
 
 async def nothing_more(starts):
@@ -172,8 +172,7 @@ def scheduler_on(world, *passed_over):
                     headers=(),
                 )
 
-    scheduler = Scheduler(
-        settings=Settings(topic_prefix="t."),
+    ports = SchedulerPorts(
         publisher=world.publisher,
         definitions=world.definitions,
         probe=FixedLags(),
@@ -185,6 +184,7 @@ def scheduler_on(world, *passed_over):
         partitions=PARTITIONS,
         ownership=PartitionOwnership(timedelta(seconds=6)),
     )
+    scheduler = Scheduler(Settings(topic_prefix="t."), ports)
     scheduler._processor._handler = scheduler._handler = world.handler
     scheduler._ownership.assign(set(range(PARTITIONS)))
     return scheduler

@@ -179,8 +179,8 @@ class WholeSystem:
         values = [
             one.value async for one in read_topic(self.settings, self.names.agenda_events)
         ]
-        told = [one for value in values for one in listed(json.loads(value))]
-        return [one for one in told if one["agenda_id"].startswith(run)]
+        events = [one for value in values for one in listed(json.loads(value))]
+        return [one for one in events if one["agenda_id"].startswith(run)]
 
     async def kept(
         self, load: SystemLoad, *, attempts: int = 1, by_each_puller: bool = False
@@ -199,8 +199,8 @@ class WholeSystem:
         assert again == {}, [rows[one]["history"] for one in again]
         events = await self.events(load.run)
         for kind in ("accepted", "succeeded"):
-            told = {one["agenda_id"] for one in events if one["type"] == f"agenda.{kind}"}
-            assert told == load.acknowledged
+            ids = {one["agenda_id"] for one in events if one["type"] == f"agenda.{kind}"}
+            assert ids == load.acknowledged
         claims = {
             (e["agenda_id"], e["attempt"]) for e in events if e["type"] == "agenda.claimed"
         }

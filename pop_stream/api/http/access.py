@@ -5,11 +5,10 @@ a body names, and what a list holds, only the handler knows: it asks `principal_
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -31,7 +30,6 @@ from pop_stream.model.tenancy import candidate_ids
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
-_UNSURE_EVERY_S: Final = 0.5
 
 _OBJECT_ID: Final = web.RequestKey("object_id", str)
 
@@ -81,8 +79,6 @@ class Access:
         operator_role: Which an operator must hold instead; None asks for the same.
         operators_only: Whether no customer may, whatever its roles.
         appears_within: How long an object that is not there yet is waited for.
-        when_unsure: Called with a request and its caller now and then while it cannot be found
-            out whether the caller may, or what it asks about. It need not hold the role.
     """
 
     role: Role | None
@@ -91,7 +87,6 @@ class Access:
     operator_role: Role | None = None
     operators_only: bool = False
     appears_within: timedelta = timedelta(0)
-    when_unsure: Callable[[web.Request, Principal], None] | None = None
 
 
 PUBLIC: Final = Access(role=None)
@@ -165,12 +160,6 @@ class AccessGuard:
             request[_PRINCIPAL] = principal
             request[_PRESENTED] = _PresentedCredentials(shown, self._authenticator)
             structlog.contextvars.bind_contextvars(principal=principal.name)
-            if access.when_unsure is None:
-                return await serve(request, principal)
-            with _while_unsure(partial(access.when_unsure, request, principal)):
-                return await serve(request, principal)
-
-        async def serve(request: web.Request, principal: Principal) -> web.StreamResponse:
             role = access.operator_role if principal.is_operator else None
             role = role or needed
             if access.subject is None or access.operators_only:
@@ -220,27 +209,6 @@ class AccessGuard:
             if now() >= until:
                 return meant[0], None
             await asyncio.sleep(self._tick_s)
-
-
-@contextmanager
-def _while_unsure(notify: Callable[[], None]) -> Iterator[None]:
-    """Tell twice a second for as long as the block takes, and once more if it is in vain."""
-    loop = asyncio.get_running_loop()
-    due: asyncio.TimerHandle
-
-    def again() -> None:
-        nonlocal due
-        notify()
-        due = loop.call_later(_UNSURE_EVERY_S, again)
-
-    due = loop.call_later(_UNSURE_EVERY_S, again)
-    try:
-        yield
-    except UnavailableError:
-        notify()
-        raise
-    finally:
-        due.cancel()
 
 
 def principal_of(request: web.Request) -> Principal:

@@ -1,22 +1,23 @@
-"""Who holds an attempt over HTTP: found, fenced, and what the agenda consists of."""
+"""Who holds an attempt over HTTP: proven by a token, fenced by what became of the attempt."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeVar
 
 from pop_stream.api.agendas.views import progress_view
 from pop_stream.api.http.answers import with_timeout
+from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.http.path_ids import id_pattern
 from pop_stream.api_models.agendas import AgendaProgress
 from pop_stream.model.agenda import Operation, decode_appended, parse_agenda
-from pop_stream.model.errors import LeaseLostError, NotFoundError, UnavailableError
-from pop_stream.model.events.base import AppendedOperation
+from pop_stream.model.errors import Issue, LeaseLostError, NotFoundError, UnavailableError
 from pop_stream.model.events.scheduling import EmittedAgenda
-from pop_stream.model.identity import Ownership, Principal
+from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.ids import InsightId
-from pop_stream.policy.http_pull import SummarizedAttempts
+from pop_stream.model.tenancy import candidate_ids
+from pop_stream.policy.lease_token import LeaseClaims, LeaseTokens
 from pop_stream.policy.lifecycle.states import (
     AttemptStatus,
     State,
@@ -24,94 +25,57 @@ from pop_stream.policy.lifecycle.states import (
     ended_in_earlier_attempt,
     lost,
 )
+from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.summaries import SummaryReader
 
-ATTEMPT: Final = "attempt"
-APPEARS_WITHIN: Final = timedelta(seconds=1)
-"""How long an attempt that nothing is known of is waited for."""
-
-_INSIGHT: Final = "insight"
 _QUERY_TIMEOUT_S: Final = 1.0
 _PRIOR_WITHIN_S: Final = 3.0
 _POLL_INTERVAL_S: Final = 0.1
 _MAX_ATTEMPT: Final = 2**31 - 1
+_SHOWN: Final = 40
+_INSIGHT: Final = "insight"
+_ATTEMPT: Final = "attempt"
 _FOLDED_WITHIN: Final = timedelta(hours=1)
 """So far behind the rollup may be before what it has no summary of counts as removed."""
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """An attempt, as far as reports on it need to know."""
+class LeaseVerifier:
+    """Judges who reports on an attempt, and whether the attempt is over.
 
-    agenda_id: str
-    insight_id: str
-    attempt: int
-    lease_ms: int
-    body: bytes
-    appended: tuple[AppendedOperation, ...] = ()
-
-    def operations(self) -> Sequence[Operation]:
-        """All operations of the agenda that are known."""
-        known = (*parse_agenda(self.body).operations, *decode_appended(self.appended))
-        return [*{one.name: one for one in known}.values()]
-
-
-def attempt_of(named: str) -> int | None:
-    """The attempt that a path names; None if there cannot be such a one."""
-    if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MAX_ATTEMPT:
-        return None
-    return int(named)
-
-
-class LeaseDirectory:
-    """Asks what was handed out lately, and the summary for all else.
-
-    While the database is away, attempts that were handed out lately are found all the same,
-    by whatever process of the API. While it is there it is asked about these too: an attempt
-    may have ended in ways that nobody tells its worker.
+    The first is in the token alone. The second is asked of the summary, for an attempt may
+    have ended without its worker: by another that had it too, or with its agenda. While the
+    database is away, only the scheduler's stops count.
 
     Args:
-        desk: Hands out.
-        summaries: Tell what became of it.
+        tokens: Signs and reads what proves a lease.
+        deliveries: Knows which attempts are to stop.
+        summaries: Tell what became of the agenda.
         definitions: Tell whose insights are whose.
-        clock: For how long ago something was handed out.
+        clock: For how long ago an agenda was accepted.
         retention: How long summaries are kept, from the end of their agendas on, at the least.
-        appears_within: How long an attempt that nothing is known of is waited for.
     """
 
     def __init__(  # what it asks, and how long that is to be trusted
         self,
-        desk: HttpDeliveries,
+        tokens: LeaseTokens,
+        deliveries: HttpDeliveries,
         summaries: SummaryReader,
         definitions: DefinitionSource,
         clock: Clock,
         *,
         retention: timedelta,
-        appears_within: timedelta = APPEARS_WITHIN,
     ) -> None:
-        self.appears_within = min(appears_within, APPEARS_WITHIN)
-        self._deliveries = desk
+        self._tokens = tokens
+        self._deliveries = deliveries
         self._summaries = summaries
         self._definitions = definitions
         self._clock = clock
         self._retention = max(retention, _FOLDED_WITHIN)
-        self._summarized = SummarizedAttempts()
-
-    async def owner(self, agenda_id: str, _: Principal) -> Ownership | None:
-        """Whose the insight of the agenda is: that one's workers may report on it."""
-        delivered = self._deliveries.lease(agenda_id)
-        if delivered is None:
-            summary = await self._summaries.agenda(agenda_id)
-            insight_id = summary.insight_id if summary else ""
-        else:
-            insight_id = delivered.insight_id
-        insight = self._definitions.current.insights.get(InsightId(insight_id))
-        return insight.ownership if insight else None
 
     def expect_insight(self, insight_id: str) -> None:
         """Check that there is such an insight.
@@ -121,6 +85,97 @@ class LeaseDirectory:
         """
         if InsightId(insight_id) not in self._definitions.current.insights:
             raise NotFoundError(_INSIGHT, insight_id)
+
+    def sign(self, claims: LeaseClaims) -> str:
+        """The token of an attempt that is handed out."""
+        return self._tokens.sign(claims)
+
+    def claims(
+        self, token: str, agenda_id: str, attempt: str, principal: Principal
+    ) -> LeaseClaims:
+        """What a report is on, as its token proves.
+
+        Args:
+            token: As it came with the report.
+            agenda_id: As the path names the agenda.
+            attempt: As the path names the attempt.
+            principal: Who reports; must be allowed to pull from the attempt's insight.
+
+        Raises:
+            NotFoundError: If the path can name no attempt, or it is of another customer's
+                insight.
+            InvalidError: If the token is none of ours, or of another attempt.
+        """
+        number = _attempt_number(agenda_id, attempt)
+        claims = self._tokens.read(token)
+        if claims is None:
+            raise _invalid(token, "no lease token of this API; send the one that was pulled")
+        if (
+            claims.agenda_id not in candidate_ids(agenda_id, principal)
+            or claims.attempt != number
+        ):
+            meant = f"attempt {number} of {agenda_id}"
+            raise _invalid(token, f"not of {meant}; send the one that came with it")
+        if not principal.is_operator:
+            insight = self._definitions.current.insights.get(InsightId(claims.insight_id))
+            owner = insight.ownership if insight else None
+            named = ("agenda", agenda_id)
+            require_access(principal, Role.PULL, owner, named=named, changes=True)
+        return claims
+
+    async def check(
+        self, claims: LeaseClaims, *, whole: bool = False
+    ) -> Sequence[Operation] | None:
+        """Check that nothing is known to have ended an attempt.
+
+        Args:
+            claims: Of its token.
+            whole: Whether to read the agenda's operations.
+
+        Returns:
+            All operations of the agenda, if they are to be read and can be; None while the
+            database is away, or has yet to learn of the agenda.
+
+        Raises:
+            LeaseLostError: If a newer attempt is known, or the attempt or its agenda has ended.
+        """
+        if self.is_outdated(claims):
+            why = "the scheduler counts on it no more"
+            raise LeaseLostError(claims.agenda_id, claims.attempt, "outdated", why)
+        summary: Summary | None = None
+        try:
+            if whole:
+                summary = await self._query(self._summaries.agenda(claims.agenda_id))
+                standing = AttemptStatus(summary.attempt, summary.state) if summary else None
+            else:
+                standing = await self._query(self._summaries.standing(claims.agenda_id))
+            if standing is None:
+                await self._expect_not_removed(claims)
+                return None
+        except UnavailableError:
+            return None
+        if ended_in_earlier_attempt(claims.attempt, claims.run_from, standing):
+            raise ended(claims.agenda_id, claims.attempt, standing.state)
+        if (error := lost(claims.agenda_id, claims.attempt, standing)) is not None:
+            raise error
+        return _operations(summary) if summary is not None and summary.body else None
+
+    def is_outdated(self, claims: LeaseClaims) -> bool:
+        """Whether the scheduler has said that it counts on this attempt no more."""
+        stop = self._deliveries.stop(claims.agenda_id, claims.attempt, claims.accepted_at)
+        return stop == "outdated"
+
+    async def ended_in_earlier_attempt(self, claims: LeaseClaims) -> State | None:
+        """How the agenda had ended in an earlier attempt of the same run, if it had."""
+        if not claims.run_from:
+            return None
+        standing: AttemptStatus | None = None
+        with suppress(UnavailableError):
+            standing = await self._query(self._summaries.standing(claims.agenda_id))
+        if standing is None:
+            return None
+        is_over = ended_in_earlier_attempt(claims.attempt, claims.run_from, standing)
+        return standing.state if is_over else None
 
     async def prior(self, emitted: EmittedAgenda, seen_by: str | None) -> AgendaProgress | None:
         """What earlier attempts left; None if the summary does not come to this one soon."""
@@ -134,116 +189,43 @@ class LeaseDirectory:
         except (TimeoutError, UnavailableError):
             return None
 
-    async def find(self, agenda_id: str, attempt: int, *, whole: bool = False) -> Lease:
-        """The attempt, if nothing is known to have outdated it.
+    async def _expect_not_removed(self, claims: LeaseClaims) -> None:
+        """What has no summary is too new to have one, or has ended and was removed.
 
-        Args:
-            agenda_id: Of the agenda.
-            attempt: Which the caller holds.
-            whole: With what was appended to the agenda, if the database can be asked.
-
-        Raises:
-            NotFoundError: If nothing is known of the agenda, or of such an attempt.
-            LeaseLostError: If a newer attempt is known, or the agenda has ended.
-            UnavailableError: If only the database could tell, and it is away.
+        It was removed if a younger agenda was: the summaries have come past both. And if it
+        was accepted longer ago than the rollup is ever behind.
         """
-        until = asyncio.get_running_loop().time() + self.appears_within.total_seconds()
-        while True:
-            try:
-                return await self._find(agenda_id, attempt, whole=whole)
-            except NotFoundError:
-                # Handed out by another process a moment ago, it is heard of here in a moment.
-                if asyncio.get_running_loop().time() >= until:
-                    raise
-            await asyncio.sleep(_POLL_INTERVAL_S)
-
-    async def ended_in_earlier_attempt(self, emitted: EmittedAgenda) -> State | None:
-        """How the agenda had ended in an earlier attempt of the same run, if it had."""
-        if not emitted.run_from:
-            return None
-        standing: AttemptStatus | None = None
-        with suppress(UnavailableError):
-            standing = await self._query(self._summaries.standing(emitted.agenda_id))
-        if standing is None or not ended_in_earlier_attempt(emitted, standing):
-            return None
-        return standing.state
-
-    async def _find(self, agenda_id: str, attempt: int, *, whole: bool) -> Lease:
-        self._expect_current(agenda_id, attempt)
-        delivered = self._deliveries.lease(agenda_id)
-        if delivered is not None and delivered.attempt == attempt:
-            appended = await self._expect_held(delivered, whole=whole)
-            body = bytes(delivered.agenda)
-            return Lease(
-                agenda_id, delivered.insight_id, attempt, delivered.lease_ms, body, appended
-            )
-        summary = await with_timeout(self._summaries.agenda(agenda_id))
-        if summary is not None:
-            _expect_running(agenda_id, attempt, AttemptStatus(summary.attempt, summary.state))
-        if summary is None or not summary.body or summary.attempt < attempt:
-            raise NotFoundError(ATTEMPT, f"{agenda_id}/{attempt}")
-        return Lease(
-            agenda_id,
-            summary.insight_id,
-            attempt,
-            summary.lease_ms,
-            summary.body,
-            summary.appended,
-        )
-
-    async def _expect_held(
-        self, delivered: EmittedAgenda, *, whole: bool
-    ) -> tuple[AppendedOperation, ...]:
-        """Ask the summary, if it can be asked; what was appended, if it is read as a whole."""
-        agenda_id, attempt = delivered.agenda_id, delivered.attempt
-        appended: tuple[AppendedOperation, ...] = ()
-        try:
-            if whole:
-                summary = await self._query(self._summaries.agenda(agenda_id))
-                appended = summary.appended if summary else ()
-                standing = AttemptStatus(summary.attempt, summary.state) if summary else None
-            else:
-                standing = await self._query(self._summaries.standing(agenda_id))
-        except UnavailableError:
-            return ()
-        if standing is None:
-            self._expect_not_removed(delivered)
-            return appended
-        self._summarized.remember(agenda_id, delivered.emitted_at)
-        if ended_in_earlier_attempt(delivered, standing):
-            raise ended(agenda_id, attempt, standing.state)
-        _expect_running(agenda_id, attempt, standing)
-        return appended
-
-    def _expect_not_removed(self, delivered: EmittedAgenda) -> None:
-        """What has no summary is too new to have one, or has ended and was removed."""
-        agenda_id, emitted_at = delivered.agenda_id, delivered.emitted_at
-        had_summary = self._summarized.was(agenda_id, emitted_at)
-        if had_summary or emitted_at + self._retention < self._clock.now():
+        reusable = await self._query(self._summaries.reusable_ids([claims.agenda_id]))
+        removed_until = reusable.deleted_until
+        is_past = removed_until is not None and claims.accepted_at <= removed_until
+        if is_past or claims.accepted_at + self._retention < self._clock.now():
             why = "the agenda has ended, and was removed"
-            raise LeaseLostError(agenda_id, delivered.attempt, "ended", why)
+            raise LeaseLostError(claims.agenda_id, claims.attempt, "ended", why)
 
     async def _query(self, question: Awaitable[T]) -> T:
         return await with_timeout(question, within_s=_QUERY_TIMEOUT_S)
 
-    def is_current(self, emitted: EmittedAgenda) -> bool:
-        """Whether nothing heard here says that another attempt has taken its place."""
-        try:
-            self._expect_current(emitted.agenda_id, emitted.attempt)
-        except LeaseLostError:
-            return False
-        return True
 
-    def _expect_current(self, agenda_id: str, attempt: int) -> None:
-        delivered = self._deliveries.lease(agenda_id)
-        if delivered is not None and delivered.attempt > attempt:
-            why = f"attempt {delivered.attempt} was handed out"
-            raise LeaseLostError(agenda_id, attempt, "followed", why)
-        if self._deliveries.stop(agenda_id, attempt) == "outdated":
-            why = "the scheduler counts on it no more"
-            raise LeaseLostError(agenda_id, attempt, "outdated", why)
+def _attempt_number(agenda_id: str, attempt: str) -> int:
+    """Of an attempt as a path names it.
+
+    Raises:
+        NotFoundError: If there can be no such attempt.
+    """
+    is_number = attempt.isascii() and attempt.isdigit()
+    if (
+        id_pattern("agenda_id").fits(agenda_id)
+        and is_number
+        and 1 <= int(attempt) <= _MAX_ATTEMPT
+    ):
+        return int(attempt)
+    raise NotFoundError(_ATTEMPT, f"{agenda_id[:_SHOWN]}/{attempt[:_SHOWN]}")
 
 
-def _expect_running(agenda_id: str, attempt: int, standing: AttemptStatus) -> None:
-    if (error := lost(agenda_id, attempt, standing)) is not None:
-        raise error
+def _invalid(token: str, remedy: str) -> InvalidError:
+    return InvalidError([Issue("lease_token", token[:_SHOWN], remedy)])
+
+
+def _operations(summary: Summary) -> Sequence[Operation]:
+    known = (*parse_agenda(summary.body).operations, *decode_appended(summary.appended))
+    return [*{one.name: one for one in known}.values()]

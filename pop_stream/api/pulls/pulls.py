@@ -15,9 +15,8 @@ from pop_stream.api.http import body
 from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseDirectory, attempt_of
+from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.reports import (
-    SignsOfLife,
     appended_of,
     check,
     diagnostics_of,
@@ -33,7 +32,8 @@ from pop_stream.api_models.pulls import (
     ReportAcknowledgement,
 )
 from pop_stream.kafka.publisher import lifecycle_records
-from pop_stream.model.errors import LeaseLostError, NotFoundError
+from pop_stream.model.agenda import Operation
+from pop_stream.model.errors import LeaseLostError, UnavailableError
 from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.lifecycle import (
     AgendaFailed,
@@ -46,6 +46,7 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.tenancy import display_id
 from pop_stream.model.validation import issues_of
+from pop_stream.policy.lease_token import LeaseClaims
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import appended_name
 from pop_stream.ports.clock import Clock
@@ -60,20 +61,18 @@ M = TypeVar("M", bound=BaseModel)
 class PullEndpoints:
     """The handlers of pulling and reporting."""
 
-    def __init__(  # noqa: PLR0913  # all that the handlers share, named once
+    def __init__(  # all that the handlers share, named once
         self,
         *,
-        leases: LeaseDirectory,
-        signs: SignsOfLife,
-        desk: HttpDeliveries,
+        leases: LeaseVerifier,
+        deliveries: HttpDeliveries,
         publisher: Publisher,
         clock: Clock,
         body_reader: body.BodyReader,
         topic: str,
     ) -> None:
-        self.leases = leases
-        self.signs = signs
-        self._deliveries = desk
+        self._leases = leases
+        self._deliveries = deliveries
         self._publisher = publisher
         self._clock = clock
         self._body_reader = body_reader
@@ -88,7 +87,7 @@ class PullEndpoints:
         """Claim agendas of an insight for the caller, waiting for the first."""
         pull = await self._read(request, PullRequest)
         insight_id, seen_by = object_of(request), principal_of(request).customer_id
-        self.leases.expect_insight(insight_id)
+        self._leases.expect_insight(insight_id)
 
         def is_connected() -> bool:
             return not self._is_closing and _has_connection(request)
@@ -100,11 +99,11 @@ class PullEndpoints:
         if taken and not await self._is_still_waiting(request, taken):
             return json_response(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
         # One that was long on its way may have been given up, and handed out anew.
-        taken = [one for one in taken if self.leases.is_current(one)]
-        ends = await self._ends(taken)
+        taken = [one for one in taken if not self._leases.is_outdated(LeaseClaims.of(one))]
+        ends = await self._ends([*map(LeaseClaims.of, taken)])
         taken = [one for one in taken if one.agenda_id not in ends]
         # The lease began when the agenda was claimed; it begins anew for whom it is for.
-        renewed = [self._renewed(one, pull.puller_id) for one in taken]
+        renewed = [self._heartbeat(LeaseClaims.of(one), pull.puller_id) for one in taken]
         await self._publish([*renewed, *ends.values()])
         agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))
         _log.info("agendas.pulled", insight_id=insight_id, count=len(taken))
@@ -113,41 +112,40 @@ class PullEndpoints:
     async def post_heartbeat(self, request: web.Request) -> web.Response:
         """Renew the lease."""
         heartbeat = await self._read(request, Heartbeat)
-        lease = await self._lease(request)
-        renewed = AgendaHeartbeat(
-            **self._event_fields(lease), puller_id=heartbeat.puller_id, lease_ms=lease.lease_ms
-        )
-        await self._publish([renewed])
-        return self._acknowledge(request, lease)
+        claims = self._claims(request, heartbeat)
+        await self._check(claims)
+        await self._publish([self._heartbeat(claims, heartbeat.puller_id)])
+        return self._acknowledge(request, claims)
 
     async def post_progress(self, request: web.Request) -> web.Response:
         """Report on operations, append others, and renew the lease."""
         report = await self._read(request, ProgressReport)
-        lease = await self._lease(request, whole=report.append is not None)
-        new = appended_of(lease, report.append, self._clock.now())
-        check(lease, report.operations, new)
-        renewed = AgendaHeartbeat(
-            **self._event_fields(lease), puller_id=report.puller_id, lease_ms=lease.lease_ms
-        )
-        told: list[LifecycleEvent] = [renewed]
+        claims = self._claims(request, report)
+        whole = bool(report.operations) or report.append is not None
+        known = await self._check(claims, whole=whole)
+        new: tuple[AppendedOperation, ...] = ()
+        if report.append is not None:
+            if known is None:
+                msg = "operations can be appended only while the agenda's summary can be read"
+                raise UnavailableError(msg)
+            new = appended_of(known, report.append, self._clock.now())
+        check(known, report.operations, new)
+        events: list[LifecycleEvent] = [self._heartbeat(claims, report.puller_id)]
         if new or report.operations:
             operations = progress_of(report.operations, self._clock.now())
-            told.append(
-                AgendaProgressed(
-                    **self._event_fields(lease), operations=operations, appended=new
-                )
-            )
-        await self._publish(told)
-        return self._acknowledge(request, lease, new)
+            fields = self._event_fields(claims)
+            events.append(AgendaProgressed(**fields, operations=operations, appended=new))
+        await self._publish(events)
+        return self._acknowledge(request, claims, new)
 
     async def post_complete(self, request: web.Request) -> web.Response:
-        """Tell how the attempt ended; the lease ends with it."""
+        """Report how the attempt ended; the lease ends with it."""
         end = await self._read(request, Completion)
-        lease = await self._lease(request, whole=True)
-        check(lease, end.operations)
-        await self._publish([self._ended(lease, end)])
-        _log.info(f"agenda.{end.outcome}", agenda_id=lease.agenda_id, attempt=lease.attempt)
-        return self._acknowledge(request, lease)
+        claims = self._claims(request, end)
+        check(await self._check(claims, whole=bool(end.operations)), end.operations)
+        await self._publish([self._ended(claims, end)])
+        _log.info(f"agenda.{end.outcome}", agenda_id=claims.agenda_id, attempt=claims.attempt)
+        return self._acknowledge(request, claims)
 
     # ---- what the handlers share ----
 
@@ -177,29 +175,32 @@ class PullEndpoints:
             except ValidationError as error:
                 raise InvalidError(issues_of(error, document="body")) from None
 
-    async def _lease(self, request: web.Request, *, whole: bool = False) -> Lease:
-        agenda_id, named = object_of(request), request.match_info["attempt"]
-        attempt = attempt_of(named)
-        if attempt is None:
-            raise NotFoundError(ATTEMPT, f"{request.match_info['agenda_id']}/{named[:20]}")
+    def _claims(self, request: web.Request, report: Heartbeat) -> LeaseClaims:
+        path = request.match_info
+        principal = principal_of(request)
+        return self._leases.claims(
+            report.lease_token, path["agenda_id"], path["attempt"], principal
+        )
+
+    async def _check(
+        self, claims: LeaseClaims, *, whole: bool = False
+    ) -> Sequence[Operation] | None:
         try:
-            return await self.leases.find(agenda_id, attempt, whole=whole)
+            return await self._leases.check(claims, whole=whole)
         except LeaseLostError:
-            delivered = self._deliveries.lease(agenda_id)
-            if delivered is not None and delivered.attempt == attempt:
-                await self._publish([*(await self._ends([delivered])).values()])
+            await self._publish([*(await self._ends([claims])).values()])
             raise
 
-    async def _ends(self, delivered: Sequence[EmittedAgenda]) -> Mapping[str, LifecycleEvent]:
+    async def _ends(self, attempts: Sequence[LeaseClaims]) -> Mapping[str, LifecycleEvent]:
         """By agenda, the ends of attempts of what had ended before.
 
         The summaries stay as they are; the scheduler, which took the attempts before for lost,
-        hears of the ends only so.
+        learns of the ends only so.
         """
-        states = await asyncio.gather(*map(self.leases.ended_in_earlier_attempt, delivered))
+        states = await asyncio.gather(*map(self._leases.ended_in_earlier_attempt, attempts))
         return {
             one.agenda_id: self._repeat_end(one, state)
-            for one, state in zip(delivered, states, strict=True)
+            for one, state in zip(attempts, states, strict=True)
             if state is not None
         }
 
@@ -209,53 +210,43 @@ class PullEndpoints:
             await self._publisher.publish(records)
 
     def _acknowledge(
-        self, request: web.Request, lease: Lease, new: Sequence[AppendedOperation] = ()
+        self, request: web.Request, claims: LeaseClaims, new: Sequence[AppendedOperation] = ()
     ) -> web.Response:
-        stop = self._deliveries.stop(lease.agenda_id, lease.attempt)
+        stop = self._deliveries.stop(claims.agenda_id, claims.attempt, claims.accepted_at)
         names = [appended_name(one) for one in new]
         acknowledgement = ReportAcknowledgement(
             agenda_id=request.match_info["agenda_id"],
-            attempt=lease.attempt,
-            lease_ms=lease.lease_ms,
+            attempt=claims.attempt,
+            lease_ms=claims.lease_ms,
             stop=None if stop == "outdated" else stop,
             appended=names,
         )
         return json_response(acknowledgement, status=HTTPStatus.OK)
 
-    def _event_fields(self, lease: Lease) -> dict[str, Any]:
+    def _event_fields(self, claims: LeaseClaims) -> dict[str, Any]:
         return {
-            "agenda_id": lease.agenda_id,
+            "agenda_id": claims.agenda_id,
             "at": self._clock.now(),
-            "insight_id": lease.insight_id,
-            "attempt": lease.attempt,
+            "insight_id": claims.insight_id,
+            "attempt": claims.attempt,
         }
 
-    def _renewed(self, emitted: EmittedAgenda, puller_id: str) -> AgendaHeartbeat:
+    def _heartbeat(self, claims: LeaseClaims, puller_id: str) -> AgendaHeartbeat:
         return AgendaHeartbeat(
-            agenda_id=emitted.agenda_id,
-            at=self._clock.now(),
-            insight_id=emitted.insight_id,
-            attempt=emitted.attempt,
-            puller_id=puller_id,
-            lease_ms=emitted.lease_ms,
+            **self._event_fields(claims), puller_id=puller_id, lease_ms=claims.lease_ms
         )
 
-    def _repeat_end(self, emitted: EmittedAgenda, state: State) -> LifecycleEvent:
-        facts: dict[str, Any] = {
-            "agenda_id": emitted.agenda_id,
-            "at": self._clock.now(),
-            "insight_id": emitted.insight_id,
-            "attempt": emitted.attempt,
-        }
+    def _repeat_end(self, claims: LeaseClaims, state: State) -> LifecycleEvent:
+        fields = self._event_fields(claims)
         if state is State.SUCCEEDED:
-            return AgendaSucceeded(**facts)
+            return AgendaSucceeded(**fields)
         why = f"the agenda had ended before, {state.value}"
-        return AgendaFailed(**facts, message=why, retryable=False)
+        return AgendaFailed(**fields, message=why, retryable=False)
 
-    def _ended(self, lease: Lease, end: Completion) -> LifecycleEvent:
+    def _ended(self, claims: LeaseClaims, end: Completion) -> LifecycleEvent:
         at = self._clock.now()
         facts = {
-            **self._event_fields(lease),
+            **self._event_fields(claims),
             "operations": progress_of(end.operations, at),
             "spent_s": dict(end.spent_s),
         }
@@ -283,7 +274,8 @@ class PullEndpoints:
             emitted_at=emitted.emitted_at,
             agenda=submitted(bytes(emitted.agenda), seen_by),
             resumes=emitted.resumes,
-            progress=await self.leases.prior(emitted, seen_by) if emitted.resumes else None,
+            progress=await self._leases.prior(emitted, seen_by) if emitted.resumes else None,
+            lease_token=self._leases.sign(LeaseClaims.of(emitted)),
         )
 
 

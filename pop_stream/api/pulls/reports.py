@@ -1,44 +1,37 @@
-"""What workers report over HTTP, checked, as the shapes that events carry.
-
-What a report says in any case: that its worker is alive, whatever can be looked up.
-"""
+"""What workers report over HTTP, checked, and as events carry it."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
-from aiohttp import web
 from msgspec import UNSET
 
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.pulls.leases import Lease, attempt_of
 from pop_stream.api_models.pulls import AppendRequest, DiagnosticReport, OperationReport
-from pop_stream.model.agenda import appended, encode_operation
+from pop_stream.model.agenda import Operation, appended, encode_operation
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
-from pop_stream.model.identity import Principal, Role
-from pop_stream.model.tenancy import candidate_ids
 from pop_stream.policy.lifecycle.summary import appended_name
-from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.deliveries import Hearsay
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""
 
 
 def appended_of(
-    lease: Lease, wanted: AppendRequest | None, at: datetime
+    known: Sequence[Operation], wanted: AppendRequest, at: datetime
 ) -> tuple[AppendedOperation, ...]:
     """Operations that are new to the agenda.
+
+    Args:
+        known: All that the agenda has.
+        wanted: What its worker appends.
+        at: The present instant.
 
     Raises:
         InvalidError: If the operation that makes them is unknown.
         SubmissionError: If one of them is not sound.
     """
-    if wanted is None:
-        return ()
-    known = lease.operations()
     if wanted.by not in {one.name for one in known}:
         raise InvalidError([Issue("append.by", wanted.by, "no operation of this agenda")])
     return tuple(
@@ -48,19 +41,27 @@ def appended_of(
 
 
 def check(
-    lease: Lease, reports: Sequence[OperationReport], new: Sequence[AppendedOperation] = ()
+    known: Sequence[Operation] | None,
+    reports: Sequence[OperationReport],
+    new: Sequence[AppendedOperation] = (),
 ) -> None:
     """Check that reports are of operations of the agenda, and bounded.
+
+    Args:
+        known: All that the agenda has; None while that cannot be read: then names are believed,
+            as those that pullers on Kafka report are.
+        reports: Of its worker.
+        new: What is appended with them.
 
     Raises:
         InvalidError: With one issue per fault.
     """
     if not reports:
         return
-    known = {one.name for one in lease.operations()} | set(map(appended_name, new))
+    names = {one.name for one in known or ()} | set(map(appended_name, new))
     issues: list[Issue] = []
     for index, one in enumerate(reports):
-        if one.name not in known:
+        if known is not None and one.name not in names:
             issues.append(
                 Issue(f"operations[{index}].name", one.name, "no operation of this agenda")
             )
@@ -101,33 +102,3 @@ def diagnostics_of(reports: Sequence[DiagnosticReport], at: datetime) -> tuple[D
 
 def _raw(result: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(result))
-
-
-class SignsOfLife:
-    """Passes on signs of life while it cannot be looked up whose an attempt is.
-
-    An outage of the database is no worker's silence. The scheduler knows which attempts are
-    out, so it judges; and it hears only of who may pull from its insight, so nobody keeps
-    alive what is another customer's.
-
-    Args:
-        hearsay: Takes them to the schedulers.
-        definitions: Tell which insights are whose.
-    """
-
-    def __init__(self, hearsay: Hearsay, definitions: DefinitionSource) -> None:
-        self._hearsay = hearsay
-        self._definitions = definitions
-
-    def pass_on(self, request: web.Request, principal: Principal) -> None:
-        """Pass on that the caller says it is at the attempt that the path names."""
-        attempt = attempt_of(request.match_info["attempt"])
-        if attempt is None or not principal.has_role(Role.PULL):
-            return
-        insights = [
-            insight.id
-            for insight in self._definitions.current.insights.values()
-            if principal.speaks_for(insight.ownership.owner)
-        ]
-        for agenda_id in candidate_ids(request.match_info["agenda_id"], principal):
-            self._hearsay.pass_on(agenda_id, attempt, insights)

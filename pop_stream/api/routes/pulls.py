@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pop_stream.api.http.access import Access, PathObject
+from pop_stream.api.http.access import Access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.http.route import READ_ERRORS, Route, RouteResponse
 from pop_stream.api.owners import Owners
@@ -25,15 +25,7 @@ _ACKNOWLEDGED: Final = RouteResponse("In Kafka; heed `stop`.", (ReportAcknowledg
 def pull_routes(owners: Owners, pulls: PullEndpoints) -> tuple[Route, ...]:
     """Pull agendas of an insight; keep, report on and end their attempts."""
     attempts = "/v1/agendas/{agenda_id}/attempts/{attempt}"
-    worker = Access(
-        role=Role.PULL,
-        subject=PathObject(
-            "agenda", "agenda_id", pulls.leases.owner, is_named_by_customers=True
-        ),
-        changes=True,
-        appears_within=pulls.leases.appears_within,
-        when_unsure=pulls.signs.pass_on,
-    )
+    worker = Access(role=Role.PULL)  # whose the attempt is, its lease token tells
     return (
         Route(
             "POST",

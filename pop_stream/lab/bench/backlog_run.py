@@ -49,7 +49,7 @@ class BacklogBenchOptions:
 
     @property
     def target(self) -> int:
-        """Of each insight: a part of what it holds, so that there is a backlog."""
+        """Target depth of each insight: less than its agendas, so that a backlog remains."""
         return max(1, min(_MAX_TARGET, self.ready // self.insights // 4))
 
 
@@ -142,7 +142,7 @@ async def _connected_clients(
 async def _fill(
     stack: Stack, backlog: StandingBacklog, bench_options: BacklogBenchOptions
 ) -> dict[str, float]:
-    """What is to be out goes first: by then the process has started and joined its group."""
+    """Fill to the target depth first: then the scheduler has started and joined its group."""
     out = bench_options.target * bench_options.insights
     await backlog.fill(out)
     await backlog.gather(out)
@@ -158,7 +158,7 @@ async def _fill(
 async def _pick(
     stack: Stack, backlog: StandingBacklog, bench_options: BacklogBenchOptions
 ) -> dict[str, float]:
-    """One at a time, of each insight in turn; the backlog gets that much smaller."""
+    """Pick one agenda at a time, of each insight in turn; each makes the backlog smaller."""
     insights = [*backlog.out]
     for number in range(min(_WARM_UP_PICKS, bench_options.ready // 4)):
         await backlog.pick_one(insights[number % len(insights)])
@@ -175,7 +175,7 @@ async def _pick(
 
 
 async def _rounds(stack: Stack, backlog: StandingBacklog) -> dict[str, float]:
-    """As many at a time as are out, each replaced by a new one: the backlog stands."""
+    """Pick as many at a time as are emitted, and replace each: the backlog keeps its size."""
     await backlog.pick_all()
     before, begin, count = _scheduler(stack), monotonic(), 0
     while count < _MIN_ROUND_AGENDAS:
@@ -189,7 +189,7 @@ async def _rounds(stack: Stack, backlog: StandingBacklog) -> dict[str, float]:
 
 
 async def _recover(stack: Stack, backlog: StandingBacklog) -> float:
-    """Seconds from a kill until the first emission after it, a restart in between."""
+    """Kill and restart the scheduler; seconds from the kill until it emits again."""
     insight_id = next(iter(backlog.out))
     begin = monotonic()
     stack.supervisor.kill(SCHEDULER, signal.SIGKILL)

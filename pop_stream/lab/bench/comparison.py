@@ -66,7 +66,7 @@ class FairnessBenchResult:
 
 @dataclass(frozen=True, slots=True)
 class PhaseComparison:
-    """The same work by age, as it is, and its quiet customer alone, right after each other.
+    """The work first come first served, as it is, and its quiet customer alone, in turn.
 
     So the machine is as busy with others each time.
 
@@ -88,26 +88,26 @@ class PhaseComparison:
 
     @property
     def over_alone(self) -> float:
-        """The one by the other; a wait alone counts as a millisecond at least."""
+        """Waits with the others by those alone; a wait alone is taken as 1 ms at least."""
         both, alone = self.p99s
         return both / max(alone, MIN_WAIT_S)
 
     @property
     def over_fifo(self) -> float:
-        """How long all of it took, by that of the same work by age."""
+        """The makespan by that of the same work first come first served."""
         fair, fifo = (service_times(one.log).seconds for one in (self.fair, self.fifo))
         return fair / fifo if fifo > 0 else 0.0
 
     @property
     def phases(self) -> tuple[BenchPhase, BenchPhase, BenchPhase]:
-        """All three."""
+        """The three phases."""
         return self.fifo, self.fair, self.alone
 
 
 def median_comparison(
     compared: Sequence[PhaseComparison], *, compares_waits: bool
 ) -> PhaseComparison:
-    """The median by waits of the quiet, or by makespan: a single run may be an accident."""
+    """The median run, by waits of the quiet customer, or by makespan if there is none."""
     by = attrgetter("over_alone" if compares_waits else "over_fifo")
     return sorted(compared, key=by)[len(compared) // 2]
 
@@ -127,7 +127,7 @@ def runtime_cv(phase: BenchPhase) -> float:
 async def run_fairness_bench(
     bench_options: FairnessBenchOptions, on_progress: OnProgress
 ) -> FairnessBenchResult:
-    """Start a stack, run the scenario on it as is, by age and its quiet one alone, and stop it.
+    """Start a stack, run all phases of the scenario on it, and stop it.
 
     Raises:
         CommandError: If something does not start, fails, or does not end in time.
@@ -294,6 +294,6 @@ def _scale(bench_options: FairnessBenchOptions, sketch: Scenario, rate: float) -
 
 
 def _only(arrivals: Sequence[Arrival], customer_id: CustomerId) -> Sequence[Arrival]:
-    """A customer's arrivals, the first at once."""
+    """The arrivals of one customer, shifted so that the first comes at once."""
     own = [one for one in arrivals if one.customer_id == customer_id]
     return [one._replace(at=one.at - own[0].at) for one in own]

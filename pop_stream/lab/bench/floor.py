@@ -25,7 +25,7 @@ _READY_WITHIN_S: Final = 60.0
 
 
 class Floor:
-    """Its processes, ready.
+    """The running processes of the floor.
 
     Attributes:
         topic: Where records go in.
@@ -50,7 +50,7 @@ class Floor:
         return self._ended
 
     async def listen(self, sink: asyncio.subprocess.Process) -> None:
-        """Take note of what the sink says, for ever."""
+        """Read the counts that the sink prints, until cancelled."""
         while line := await _line(sink):
             self._ended = int(line["ended"])
 

@@ -35,7 +35,7 @@ _UPSERT: Final = QUERIES["upsert_floor"]
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What this process does.
+    """What one process of the floor does.
 
     Attributes:
         source: Topic that is read, with a group of its own.
@@ -49,13 +49,13 @@ class Hop:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What to run for it."""
+        """The command line of the process."""
         own = json.dumps(asdict(self))
         return (sys.executable, "-m", "pop_stream.lab.bench.floor_hop", own)
 
 
 async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> None:
-    """Write everything that is read to the target, for ever."""
+    """Write everything that is read to the target, until killed."""
     async with clients.producer(settings, client_id="bench-floor") as producer:
 
         async def settle(
@@ -78,7 +78,7 @@ async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> 
 
 
 async def sink(settings: Settings, consumer: AIOKafkaConsumer, rows: int) -> None:
-    """Write everything that is read to the table, and say how far it is, for ever."""
+    """Write everything that is read to the table and print how many rows, until killed."""
     dsn = settings.postgres_dsn.get_secret_value()
     total = 0
     async with asyncpg.create_pool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS) as pool:
@@ -98,7 +98,7 @@ async def sink(settings: Settings, consumer: AIOKafkaConsumer, rows: int) -> Non
 
 
 async def _fetches(consumer: AIOKafkaConsumer) -> AsyncIterator[FetchedRecords]:
-    """What is there, as soon as anything is."""
+    """All records of one fetch, as soon as there are any."""
     while True:
         fetched = await consumer.getmany(timeout_ms=250, max_records=_MAX_RECORDS)
         if fetched:

@@ -124,7 +124,7 @@ class LifecycleObserver:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAttempt:
-    """One agenda's way.
+    """One attempt as Kafka recorded it and as it was observed.
 
     Attributes:
         agenda_id: Whose attempt; one that a crash made the scheduler repeat has two.
@@ -145,7 +145,7 @@ def recorded_attempts(
     timelines: Mapping[str, AgendaTimeline],
     load: ScenarioLoad,
 ) -> tuple[DecisionHistory, list[MeasuredAttempt]]:
-    """An insight's record, and its attempts; not to be called where an event loop runs."""
+    """An insight's decisions, and its attempts; blocks, so not for a running event loop."""
     history = read_history(settings, insight_id)
     return history, [*attempts(history, timelines, load)]
 
@@ -177,7 +177,7 @@ def attempts(
 
 
 def weight_changes(history: DecisionHistory) -> Iterator[ObservedWeight]:
-    """Weights that rounds knew, whenever they had become others."""
+    """Every change of a weight, at the first round that used the new one."""
     known: dict[str, float] = {}
     for decision in history.decisions:
         for one in decision.customers:

@@ -209,7 +209,7 @@ class IdleUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What came of it."""
+    """All runs of path and floor, in order."""
 
     runs: Sequence[PipelineRun]
     floors: Sequence[PipelineRun]
@@ -301,12 +301,12 @@ def plan_of(
 
 
 def insights_of(count: int) -> list[str]:
-    """Their ids."""
+    """The ids of its insights."""
     return [f"bench-{number}" for number in range(1, count + 1)]
 
 
 def _warm_up(profile: LoadProfile) -> LoadProfile:
-    """A run of full size, or some seconds: the broker's compiler needs as much."""
+    """Drive a run of full size, or some seconds, until the broker's compiler is warm."""
     return (
         profile
         if profile.agendas

@@ -105,7 +105,7 @@ class BenchPhase:
 
     @property
     def log_without_noise(self) -> ServiceLog:
-        """The same; service is what agendas were to take and what the machine adds.
+        """The same log, but service is what agendas were to take and what the machine adds.
 
         It adds the mean of the run to each: that is real time of a runner, which counts for
         more with short agendas, while what one sleep of 5 ms happens to last is nobody's share.

@@ -58,7 +58,7 @@ class Growth:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it has not grown by more than a tenth, and by no more than a handful."""
+        """Whether it grew by a tenth at most, or by no more than a handful."""
         grown = self.last - self.middle
         return grown <= max(FLAT * self.middle, _MIN_GROWTH)
 
@@ -157,7 +157,7 @@ def _sample_process(pid: int, at: float) -> ResourceSample:
 
 
 async def _left(stack: Stack, load: ChaosLoad) -> int:
-    """How many of the agendas have not ended, at last."""
+    """How many of the agendas have not ended when the time is over."""
     waiting = set(load.acknowledged)
     async with open_pool(stack.settings) as pool:
         ledger = PostgresSummaryScan(pool)

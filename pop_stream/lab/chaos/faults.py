@@ -29,7 +29,7 @@ _DATABASE_DOWN_S: Final = (3.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """One thing to be done.
+    """One planned fault.
 
     Attributes:
         at: Seconds after the load began.
@@ -45,7 +45,7 @@ class InjectedFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultCounts:
-    """How much is to be done, within how many seconds.
+    """How many faults of each kind are planned, within how many seconds.
 
     Attributes:
         kills: Of parts.
@@ -95,7 +95,7 @@ def plan_faults(
 def _one_per_slice(
     chance: Random, seconds: float, servers: Sequence[str], down: Sequence[Downtime]
 ) -> Iterator[InjectedFault]:
-    """One in each of as many slices of the time, and over before the next."""
+    """Instants, one in each of as many slices of the time; each fault ends within its slice."""
     if not down:
         return
     piece = seconds / len(down)
@@ -135,7 +135,7 @@ class FaultRecord:
 
 
 class FaultInjector:
-    """Deals each fault at its time, counted from now.
+    """Injects each fault at its time, counted from now.
 
     A part that is down when its turn comes is waited for, so that every fault hits something.
     """
@@ -147,7 +147,7 @@ class FaultInjector:
         self._busy: dict[str, asyncio.Lock] = {}
 
     async def inject(self, faults: Sequence[InjectedFault]) -> list[FaultRecord]:
-        """Deal all of them; returns once the last is over."""
+        """Inject all of them; returns once the last is over."""
         now = asyncio.get_running_loop().time
         began = now()
         injecting: list[asyncio.Task[FaultRecord]] = []

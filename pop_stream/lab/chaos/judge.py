@@ -67,7 +67,7 @@ class ChaosEvidence:
 
 
 async def gather_evidence(settings: Settings, prefix: str, starts: Path) -> ChaosEvidence:
-    """Read it all.
+    """Read all evidence of a run.
 
     Args:
         settings: Where Kafka and Postgres are.
@@ -203,7 +203,7 @@ def evaluate(
     faults: Sequence[FaultRecord],
     parts: Sequence[str] = (),
 ) -> ChaosVerdict:
-    """Hold everything against everything.
+    """Evaluate the evidence against every promise.
 
     Args:
         evidence: What is on record.
@@ -299,7 +299,7 @@ def _is_away(injected: FaultRecord, part: str) -> bool:
 def _pauses(
     evidence: ChaosEvidence, since: Mapping[str, float], outages: Sequence[Span]
 ) -> Iterator[float]:
-    """The longest of each insight: one that stands still does not hide behind another."""
+    """The longest pause of each insight, so that no insight hides another's."""
     by_insight: dict[str, dict[str, float]] = {}
     started = {one.agenda_id for one in evidence.starts}
     for agenda_id, at in since.items():

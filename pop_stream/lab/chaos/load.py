@@ -55,7 +55,7 @@ class ChaosLoad:
     refused: dict[str, str] = field(default_factory=dict)
 
     def note(self, *agenda_ids: str) -> None:
-        """These are acknowledged now."""
+        """Record agendas as acknowledged now."""
         now_s = WallClock().now().timestamp()
         self.acknowledged |= dict.fromkeys(agenda_ids, now_s)
 

@@ -41,11 +41,11 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ChaosConfig:
-    """What to do.
+    """What a run does.
 
     Attributes:
         settle_s: How long after the load and the last fault everything may take to end.
-        script: Blows besides those that the seed makes, in order of time.
+        script: Faults besides those that the seed makes, in order of time.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class ChaosConfig:
 
 @dataclass(frozen=True, slots=True)
 class ChaosResult:
-    """What was done, and what came of it.
+    """What a run did, and its verdict.
 
     Attributes:
         refused: Submissions that were refused, with the answers.
@@ -79,7 +79,7 @@ class ChaosResult:
 
 
 async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
-    """Run it, and take everything down again.
+    """Start a stack, run chaos on it, and take everything down again.
 
     Raises:
         CommandError: If something does not start, or the load cannot be submitted.
@@ -112,7 +112,7 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
 
 
 def _random_port() -> int:
-    """One that nobody else on the machine is likely to take while the API is down."""
+    """A port that no other process is likely to take while the API is down."""
     return next(port for _ in PORTS if is_free_port(port := secrets.choice(PORTS)))
 
 
@@ -122,7 +122,7 @@ def _prefix(letter: str) -> str:
 
 
 async def _warm_up(stack: Stack, starts: Path, *, seed: int) -> None:
-    """Have the topics made and the groups joined: a first start is not what is timed."""
+    """Run some agendas, so that topics exist and groups have joined before time counts."""
     load = ChaosLoad(_prefix("w"), seed, rate_per_s=20.0, seconds=_WARM_UP_S)
     await _submit(stack, load)
     try:

@@ -33,12 +33,12 @@ class AgendaCounts:
 
     @property
     def failed(self) -> int:
-        """Ended, but not well."""
+        """How many ended other than well."""
         return self.terminal - self.succeeded
 
     @property
     def lost(self) -> int:
-        """Submitted, and no end is known."""
+        """How many were submitted and have no known end."""
         return self.submitted - self.terminal
 
 
@@ -263,7 +263,7 @@ _LEGEND: Final = (
 
 
 class LiveScreen:
-    """Shows a tally until cancelled.
+    """Shows the statistics of a run until cancelled.
 
     Args:
         console: A terminal gets bars that move, anything else a line now and then.

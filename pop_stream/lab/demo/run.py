@@ -156,7 +156,7 @@ class DemoContext:
 
 
 async def _warm_up(stack: Stack, client: Client, work: Workload) -> float:
-    """Agendas per second, once the pullers have joined."""
+    """Run the warm-up agendas; agendas per second once the pullers have joined."""
     run_statistics = RunStatistics(work.owners)
     async with LifecycleFollower(
         stack.settings, client_id="demo", on_events=run_statistics.note
@@ -214,7 +214,7 @@ async def _until_done(
 
 
 async def _read_counts(client: Client, work: Workload) -> Mapping[str, AgendaCounts]:
-    """What the summaries say, as soon as they say that all ended, or at last anyhow."""
+    """Counts from the summaries, once all have ended there, or when the wait is over."""
     counts_by_customer: dict[str, AgendaCounts] = {}
     clock = asyncio.get_running_loop().time
     until = clock() + _SUMMARIES_TIMEOUT_S

@@ -109,7 +109,7 @@ class RunStatistics:
                 self.done += demo_agenda.is_done and not before
 
     def of(self, customer_id: str) -> Iterator[DemoAgenda]:
-        """The courses of one customer."""
+        """The agendas of one customer."""
         return (one for one in self.by_agenda.values() if one.customer_id == customer_id)
 
     @property
@@ -191,7 +191,7 @@ _INSIGHT: Final = "files"
 
 @dataclass(frozen=True, slots=True)
 class DemoEmission:
-    """One agenda's way, and how large it is: the bytes of its file."""
+    """One emission of an agenda, with the size of its file in bytes."""
 
     served: ServedAttempt
     size: int
@@ -202,7 +202,7 @@ class ContestResult:
     """What customers were given while they competed; dated by emission, as it was decided.
 
     Attributes:
-        jain: As `core.audits.contest` has it; None if no two competed for long enough.
+        jain: As `fairness_metrics.jain` has it; None if no two competed for long enough.
         competitors: How many customers it is taken over.
         span_s: How long all customers had agendas waiting.
         given: Worker-seconds in that span, by customer; nothing of those never served.
@@ -215,7 +215,7 @@ class ContestResult:
 
 
 def contest_of(emissions: Sequence[DemoEmission], customers: Sequence[str]) -> ContestResult:
-    """Judge what was emitted, in any order.
+    """Measure how evenly customers were served by what was emitted, in any order.
 
     An agenda is as large as its file by all others': that it was interrupted for long makes
     none so large that it would take twenty of them to tell shares apart.

@@ -299,7 +299,7 @@ async def submit_over_http(world: GoldenWorld) -> None:
     await world.post("run", f"{letter}/run", {**given, "priority": 2})
     await world.post("run-badly", f"{letter}/run", {"payload": {}, "params": {}})
     world.agendas.add("h-letter")
-    for name in ("taken", "gone"):
+    for name in ("told", "gone"):
         url = f"{world.peer.url}/{name}"
         await world.submit(f"callback-{name}", agenda(f"c-{name}", callback_url=url))
 
@@ -483,7 +483,7 @@ async def work_through(world: GoldenWorld) -> None:
         ):
             tasks.create_task(part(world))
     await world.until_state(ENDED, *sorted(world.agendas))
-    await world.until_called("/taken", "/gone")
+    await world.until_called("/told", "/gone")
     await world.call("delete", "DELETE", "agendas/s-0")
     for insight in ("general", "manual", "brief", "fair"):
         await world.until_idle(insight)

@@ -25,19 +25,19 @@ from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.scheduling import (
     InsightAgendasRouted,
-    InsightAttemptsReported,
-    InsightTick,
+    QueueQueried,
     ReadyEvent,
     RoundDecided,
     RoutedAgenda,
 )
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.model.partitioning import partition_of
-from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
-from pop_stream.policy.backlog.checkpoint import PageSource, RoundCheckpoint
-from pop_stream.policy.backlog.page import ChosenAgenda
+from pop_stream.policy.backlog.checkpoint import (
+    PageSource,
+    RoundCheckpoint,
+    restore_checkpoint,
+)
 from pop_stream.policy.fairness.flow import Share
-from pop_stream.policy.flow_control.partition_balance import spread
+from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +94,6 @@ class ReplayStart:
     begins: bool
     parts: Sequence[RoundCheckpoint]
     pages: Sequence[tuple[int, Sequence[RoutedAgenda]]]
-
-    def restore_into(self, backlog: Backlog) -> None:
-        """Bring a new backlog into this state."""
-        now = self.parts[0].at.timestamp()
-        deltas = [part.delta for part in self.parts if part.delta is not None]
-        for part in self.parts:  # who has none left is given no turn
-            for name, left in part.tokens.items():
-                flow = backlog.queue.flow(CustomerId(name))
-                flow.tokens, flow.refilled_at = left.tokens, left.at
-        backlog.restore(self.pages, deltas, now)
-        backlog.attempts.leases.restore(
-            (note.ref, note.last_heartbeat_at, note.by_http)
-            for part in self.parts
-            for note in part.leases
-        )
-        backlog.emitted_offsets.restore(
-            (
-                (note.ref, note.partition, note.number, note.at)
-                for part in self.parts
-                for note in part.sent
-            ),
-            {int(where): count for where, count in self.parts[0].counts.items()},
-        )
 
 
 def beginnings(
@@ -224,20 +201,8 @@ class ReadyInput:
     at: float = 0.0
 
 
-def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
-    """A customer's share as its definition says."""
-    customer = definitions.customer(customer_id)
-    return Share(
-        weight=customer.weight,
-        max_in_flight=customer.max_in_flight,
-        rate_per_s=customer.rate_per_s,
-        burst=customer.burst,
-        paused=customer.paused,
-    )
-
-
 class ReplayState:
-    """The backlog under the definitions of each round."""
+    """The insight's scheduler, under the definitions of each round."""
 
     def __init__(
         self,
@@ -248,29 +213,31 @@ class ReplayState:
         self._weights = weights or {}
         self._version = -1
         self._definitions = Definitions()
-        self._backlog: Backlog | None = None
+        self._scheduler: InsightScheduler | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been begun with."""
-        return self._backlog is None
+        return self._scheduler is None
 
-    def backlog_for(self, decision: RoundDecided, begin: ReplayStart | None) -> Backlog:
-        """As of this round; in the state to begin with, where there is one."""
-        if begin is not None:
-            self._backlog = None
-        if self._backlog is None or decision.definitions != self._version:
-            self._version = decision.definitions
-            self._definitions = self._definitions_at(decision.definitions)
-            insight_id = InsightId(decision.insight_id)
-            insight = self._definitions.insights.get(insight_id) or Insight(id=insight_id)
-            if self._backlog is None:
-                self._backlog = Backlog(insight, self._share)
-                if begin is not None:
-                    begin.restore_into(self._backlog)
-            else:
-                self._backlog.reconfigure(insight)
-        return self._backlog
+    def scheduler_for(
+        self, decision: RoundDecided, start: ReplayStart | None
+    ) -> InsightScheduler:
+        """As of this round; a new one in the state to start with, where there is one."""
+        scheduler = None if start is not None else self._scheduler
+        if scheduler is not None and decision.definitions == self._version:
+            return scheduler
+        self._version = decision.definitions
+        self._definitions = self._definitions_at(decision.definitions)
+        insight_id = InsightId(decision.insight_id)
+        insight = self._definitions.insights.get(insight_id) or Insight(id=insight_id)
+        if scheduler is not None:
+            scheduler.reconfigure(insight)
+            return scheduler
+        self._scheduler = scheduler = InsightScheduler(insight, self._share)
+        if start is not None:
+            restore_checkpoint(scheduler.backlog, start.parts, start.pages)
+        return scheduler
 
     def _share(self, customer_id: CustomerId) -> Share:
         share = share_of_definition(self._definitions, customer_id)
@@ -278,28 +245,18 @@ class ReplayState:
         return Share(weight, share.max_in_flight, share.rate_per_s, share.burst, share.paused)
 
 
-def apply_input(backlog: Backlog, one: ReadyInput) -> None:
-    """Let the backlog hear one event, as the scheduler did."""
-    match one.event:
-        case InsightAgendasRouted(agendas=bodies, origins=origins):
-            agendas = [decode_routed(body) for body in bodies]
-            fresh = backlog.news(agendas, origins)
-            if fresh:
-                backlog.place([agendas[index] for index in fresh], one.at)
-        case InsightAttemptsReported():
-            apply_relayed(backlog, one.event, one.at)
-        case InsightTick():
-            apply_tick(backlog, one.event, one.at)
-        case _:
-            pass
-    backlog.apply_due(one.at)
-    backlog.drain_outbox()
+def apply_input(scheduler: InsightScheduler, one: ReadyInput) -> None:
+    """Apply one event as the service did; queries are left out, for they change nothing."""
+    if not isinstance(one.event, QueueQueried):
+        scheduler.apply(one.event, one.at)
+    scheduler.advance_to(one.at)
+    scheduler.drain_outbox()
 
 
-def discard_writes(backlog: Backlog) -> None:
-    """Let go of what only a scheduler would write down; it grows with all that happens."""
-    backlog.drain_delta()
-    backlog.drain_emptied()
+def discard_writes(scheduler: InsightScheduler) -> None:
+    """Drop what the service would write to its table; else it grows with every event."""
+    scheduler.backlog.drain_delta()
+    scheduler.backlog.drain_emptied()
 
 
 class InputCursor:
@@ -379,23 +336,14 @@ def replay(
     waiting = InputCursor(inputs)
     for decision in replayable_decisions(decisions, known):
         now = decision.at.timestamp()
-        begin = restarts.get(decision.round) or start_of(decision, known, state)
-        backlog = state.backlog_for(decision, begin)
+        start = restarts.get(decision.round) or start_of(decision, known, state)
+        scheduler = state.scheduler_for(decision, start)
         for one in waiting.take_up_to(decision.offset):
-            if begin is None:
-                apply_input(backlog, one)
-        if begin is None:
-            backlog.apply_due(now)
-        chosen = backlog.choose(decision.slots, now)
-        _mark_emitted(backlog, chosen, now)
-        discard_writes(backlog)
+            if start is None:
+                apply_input(scheduler, one)
+        if start is None:
+            scheduler.advance_to(now)
+        chosen = scheduler.repeat_round(now, decision.slots).chosen
+        scheduler.assign_partitions(chosen, scheduler.insight.partitions, now)
+        discard_writes(scheduler)
         yield ReplayedRound(decision, tuple(one.agenda_id for one in chosen))
-
-
-def _mark_emitted(backlog: Backlog, chosen: Sequence[ChosenAgenda], now: float) -> None:
-    """Where they went is known by who passes them over."""
-    partitions = backlog.insight.partitions
-    keyed_partitions = (partition_of(one.agenda_id.encode(), partitions) for one in chosen)
-    lines = spread(keyed_partitions, backlog.emitted_offsets.waiting(partitions))
-    for one, partition in zip(chosen, lines, strict=True):
-        backlog.emitted_offsets.send(one.ref, partition, now)

@@ -25,6 +25,7 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.insight_scheduler import InsightScheduler
 
 
 @dataclass(slots=True)
@@ -72,20 +73,20 @@ def what_if(
     waiting = InputCursor(inputs)
     for decision in replayable_decisions(decisions, known):
         now = decision.at.timestamp()
-        begin = start_of(decision, known, state)
-        backlog = state.backlog_for(decision, begin)
-        if begin is not None:
-            out |= _out_longest_first(backlog)
-        for heard in waiting.take_up_to(decision.offset):
-            if begin is None:
-                _apply_other_input(backlog, heard, out, ends)
-        if begin is None:
-            backlog.apply_due(now)
-        discard_writes(backlog)
-        for one in backlog.choose(decision.slots, now):
-            out[one.agenda_id] = one.attempt
-            outcome = outcomes.setdefault(one.customer_id, CustomerOutcome())
-            page, slot = backlog.slots.at(one.ref)
+        start = start_of(decision, known, state)
+        scheduler = state.scheduler_for(decision, start)
+        if start is not None:
+            out |= _out_longest_first(scheduler.backlog)
+        for one in waiting.take_up_to(decision.offset):
+            if start is None:
+                _apply_other_input(scheduler, one, out, ends)
+        if start is None:
+            scheduler.advance_to(now)
+        discard_writes(scheduler)
+        for chosen in scheduler.repeat_round(now, decision.slots).chosen:
+            out[chosen.agenda_id] = chosen.attempt
+            outcome = outcomes.setdefault(chosen.customer_id, CustomerOutcome())
+            page, slot = scheduler.backlog.slots.at(chosen.ref)
             outcome.waits_s.append(max(0.0, now - page.arrivals[slot]))
     return outcomes
 
@@ -101,10 +102,10 @@ def recorded_outcomes(
     waiting = InputCursor(inputs)
     for decision in replayable_decisions(decisions, known):
         now = decision.at.timestamp()
-        for heard in waiting.take_up_to(decision.offset):
-            for agenda, at in _accepted(heard):
+        for one in waiting.take_up_to(decision.offset):
+            for agenda, at in _accepted(one):
                 accepted[agenda.agenda_id] = agenda.customer_id, at
-            for agenda_id in _ended_agendas(heard):
+            for agenda_id in _ended_agendas(one):
                 accepted.pop(agenda_id, None)
         for agenda_id in decision.chosen:
             customer_id, at = accepted.get(agenda_id, ("", now))
@@ -114,21 +115,22 @@ def recorded_outcomes(
 
 
 def _apply_other_input(
-    backlog: Backlog,
+    scheduler: InsightScheduler,
     one: ReadyInput,
     out: dict[str, int],
     ends: Mapping[tuple[str, int], Settlement],
 ) -> None:
     event = one.event
     if not isinstance(event, InsightAttemptsReported):
-        apply_input(backlog, one)
+        apply_input(scheduler, one)
         return
+    backlog = scheduler.backlog
     for _ in event.settlements:
         _settle_longest_out(backlog, out, ends, one.at)
     for command in event.commands:
         backlog.apply_command(command, one.at)
-    backlog.apply_due(one.at)
-    backlog.drain_outbox()
+    scheduler.advance_to(one.at)
+    scheduler.drain_outbox()
 
 
 def _settle_longest_out(

@@ -49,7 +49,8 @@ class ScenarioComparison:
         left: Agendas that never ended.
         log: Of the run, for a picture.
         reweight_within: Emissions until a new weight was visible in the shares, as
-            `core.reweight` has it, by the depth; the worst change, None if none can be judged.
+            `fairness_metrics.reweight` has it, by the depth; the worst change, None if none
+            can be judged.
     """
 
     fairness: FairnessMetrics

@@ -10,7 +10,8 @@ Several insights of one resource pool in virtual time, side by side.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 from itertools import count
@@ -20,8 +21,6 @@ from typing import Final, NamedTuple
 from msgspec import Raw
 
 from pop_stream.lab.fairness_metrics.service_log import ServiceLog
-from pop_stream.lab.replay.replay import share_of_definition
-from pop_stream.lab.simulator.virtual_scheduler import SimulatedScheduler
 from pop_stream.lab.simulator.workload import (
     Arrival,
     Change,
@@ -32,14 +31,23 @@ from pop_stream.lab.simulator.workload import (
     checked_in_order,
 )
 from pop_stream.model.definitions import Customer, Definitions, Insight
-from pop_stream.model.events.scheduling import Claim, RoutedAgenda, Settlement
+from pop_stream.model.events.scheduling import (
+    Claim,
+    IdleRunners,
+    InsightAttemptsReported,
+    RoutedAgenda,
+    Settlement,
+)
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.partitioning import partition_of
-from pop_stream.policy.backlog.page import ChosenAgenda
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.page import PAGE_SLOTS, ChosenAgenda
+from pop_stream.policy.delta import Delta
 from pop_stream.policy.fairness.cost_model import clamp_cost
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.flow_control.partition_balance import spread
 from pop_stream.policy.flow_control.pool_sharing import pool_limits
+from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
 
 
 class TakenAgenda(NamedTuple):
@@ -128,6 +136,7 @@ MAX_DURATION_S: Final = 1e11
 """Virtual time ends here, after 3,000 years: what is later is no date."""
 
 _BODY: Final = Raw(b"{}")
+_MAX_DELTAS: Final = 200
 
 
 def simulate(arrivals: Iterable[Arrival], config: SimulationConfig) -> SimulationRun:
@@ -151,11 +160,26 @@ class _AgendaInFlight(NamedTuple):
     weight: float = 1.0
 
 
-class _ClaimNotice(NamedTuple):
-    """What a runner's claim tells; `idle` others had nothing to run."""
+@dataclass(slots=True)
+class InMemoryStore:
+    """What the service would have in its table: pages, and deltas since the last snapshot."""
 
-    claim: Claim
-    idle: int
+    pages: dict[int, Sequence[RoutedAgenda]] = field(default_factory=dict)
+    deltas: list[Delta] = field(default_factory=list)
+
+    def load(self, backlog: Backlog) -> None:
+        """Bring a new backlog into the state that was saved last."""
+        backlog.restore(self.pages.items(), self.deltas)
+
+    def save(self, backlog: Backlog) -> None:
+        """Write what changed since the last call."""
+        delta = backlog.drain_delta()
+        if delta is not None:
+            self.deltas.append(delta)
+        for number in backlog.drain_emptied():
+            self.pages.pop(number, None)
+        if len(self.deltas) > _MAX_DELTAS:
+            self.deltas = [backlog.snapshot()]
 
 
 class Simulation:
@@ -178,10 +202,9 @@ class Simulation:
         self._environment = config.environment
         self._insight = config.insight
         self._definitions = Definitions(customers=dict(config.customers))
-        is_persisted = any(isinstance(one, SchedulerRestart) for one in config.changes)
-        self.scheduler = SimulatedScheduler(
-            config.insight, self._share, is_persisted=is_persisted
-        )
+        self.scheduler = InsightScheduler(config.insight, self._share)
+        restarts = any(isinstance(one, SchedulerRestart) for one in config.changes)
+        self._store = InMemoryStore() if restarts else None
         self._runners = SimulatedRunners(
             self._environment.runners, self._environment.partitions
         )
@@ -189,7 +212,7 @@ class Simulation:
         self._next = next(self._arrivals, None)
         self._changes = deque(sorted(config.changes, key=lambda one: one.at))
         self._emissions: deque[tuple[float, str]] = deque()
-        self._notices: deque[tuple[float, _ClaimNotice | Settlement]] = deque()
+        self._reports: deque[tuple[float, InsightAttemptsReported]] = deque()
         self._in_flight: dict[str, _AgendaInFlight] = {}
         self._log = ServiceLog()
         self._weights: list[float] = []
@@ -218,7 +241,7 @@ class Simulation:
         """When something happens next; infinite if nothing ever will."""
         heard = min(
             self._next.at + self._environment.ingest_s if self._next else inf,
-            self._notices[0][0] if self._notices else inf,
+            self._reports[0][0] if self._reports else inf,
             self._tick_at,
         )
         return min(
@@ -247,7 +270,7 @@ class Simulation:
             self._runners.deliver(self._emissions.popleft()[1])
         for taken in self._runners.take(now):
             self._start(taken)
-        return now >= self._away_until and self._apply_notices()
+        return now >= self._away_until and self._apply_events()
 
     # ---- the pullers ----
 
@@ -258,8 +281,8 @@ class Simulation:
         self._runners.run(taken.agenda_id, taken.partition, until=until)
         self._log.started(self._now, course.customer, waited=self._now - arrival.at)
         claim = Claim(taken.agenda_id, 1, sync_matched=taken.sync_matched)
-        told = _ClaimNotice(claim, self._runners.idle)
-        self._notices.append((self._now + self._environment.relay_s, told))
+        idle = IdleRunners("", self._runners.idle)
+        self._report(InsightAttemptsReported(self._insight.id, claims=(claim,), idle=(idle,)))
 
     def _end(self, agenda_id: str) -> None:
         arrival, customer, weight = self._in_flight.pop(agenda_id)
@@ -270,32 +293,37 @@ class Simulation:
         settlement = Settlement(
             agenda_id=agenda_id, attempt=1, outcome="succeeded", spent_s=spent
         )
-        self._notices.append((self._now + self._environment.relay_s, settlement))
+        self._report(InsightAttemptsReported(self._insight.id, settlements=(settlement,)))
+
+    def _report(self, event: InsightAttemptsReported) -> None:
+        self._reports.append((self._now + self._environment.relay_s, event))
 
     # ---- the scheduler ----
 
-    def _apply_notices(self) -> bool:
-        """Take in what has reached the scheduler; whether there was anything."""
-        now, heard = self._now, False
-        while self._notices and self._notices[0][0] <= now:
-            _, news = self._notices.popleft()
-            if isinstance(news, _ClaimNotice):
-                self.scheduler.claim(news.claim, now, idle=news.idle)
-            else:
-                self.scheduler.settle(news, now)
-            heard = True
+    def _apply_events(self) -> bool:
+        """Apply what has reached the scheduler; whether there was anything."""
+        now, has_changed = self._now, False
+        while self._reports and self._reports[0][0] <= now:
+            self.scheduler.apply(self._reports.popleft()[1], now)
+            has_changed = True
+        routed: list[RoutedAgenda] = []
         while self._next is not None and self._next.at + self._environment.ingest_s <= now:
-            self._receive(self._next)
+            routed.append(self._routed(self._next))
             self._next = next(self._arrivals, None)
-            heard = True
+        for begin in range(0, len(routed), PAGE_SLOTS):
+            page = routed[begin : begin + PAGE_SLOTS]
+            number = self.scheduler.place(page, now)
+            if self._store is not None:
+                self._store.pages[number] = page
         if self._tick_at <= now:
             self._tick_at = inf
-            heard = True
-        if heard and self._is_stale:
+            has_changed = True
+        has_changed = has_changed or bool(routed)
+        if has_changed and self._is_stale:
             self._apply_definitions()
-        return heard
+        return has_changed
 
-    def _receive(self, arrival: Arrival) -> None:
+    def _routed(self, arrival: Arrival) -> RoutedAgenda:
         agenda_id = str(self._number)
         self._number += 1
         customer = self._log.index(arrival.customer_id)
@@ -304,17 +332,15 @@ class Simulation:
             self._register_customer(arrival.customer_id)
         self._in_flight[agenda_id] = _AgendaInFlight(arrival, customer)
         self._log.arrived(self._now, customer)
-        self.scheduler.receive(
-            RoutedAgenda(
-                agenda_id=agenda_id,
-                customer_id=arrival.customer_id,
-                accepted_at=datetime.fromtimestamp(arrival.at, UTC),
-                agenda=_BODY,
-                priority=arrival.priority,
-                fairness_key=arrival.fairness_key,
-                operation_types=(arrival.operation_type,),
-                cost_s=arrival.cost_s,
-            )
+        return RoutedAgenda(
+            agenda_id=agenda_id,
+            customer_id=arrival.customer_id,
+            accepted_at=datetime.fromtimestamp(arrival.at, UTC),
+            agenda=_BODY,
+            priority=arrival.priority,
+            fairness_key=arrival.fairness_key,
+            operation_types=(arrival.operation_type,),
+            cost_s=arrival.cost_s,
         )
 
     def refill(self, now: float) -> None:
@@ -322,8 +348,16 @@ class Simulation:
         if now < self._away_until:
             return
         self._now = now
-        for one in (chosen := self.scheduler.refill(now, self._room)):
+        self.scheduler.advance_to(now)
+        limit = self.scheduler.budget()
+        if self._room is not None and limit > 0:
+            limit = self._room(now)
+        chosen = self.scheduler.plan_round(now, limit).chosen
+        self.scheduler.assign_partitions(chosen, 1, now)
+        for one in chosen:
             self._emit(one)
+        if self._store is not None:
+            self._store.save(self.scheduler.backlog)
         self._rounds += bool(chosen)
         self._depth = max(self._depth, self.scheduler.backlog.in_flight)
         due_at = self.scheduler.backlog.queue.due_at
@@ -349,10 +383,18 @@ class Simulation:
         if isinstance(change, DefinitionChange):
             self._redefine(change.definition)
         elif isinstance(change, SchedulerRestart):
-            self.scheduler.reload()
+            self._restart_scheduler()
             self._away_until = self._tick_at = self._now + change.away_s
         else:
             self._runners.close(self._now + change.away_s)
+
+    def _restart_scheduler(self) -> None:
+        """Go on with another scheduler, from what this one has written."""
+        if self._store is None:  # never: it is made where any change is a restart
+            return
+        self._store.save(self.scheduler.backlog)
+        self.scheduler = InsightScheduler(self._insight, self._share)
+        self._store.load(self.scheduler.backlog)
 
     def _redefine(self, definition: Customer | Insight) -> None:
         if isinstance(definition, Insight):
@@ -385,7 +427,7 @@ class Simulation:
     def _log_held_changes(self) -> None:
         """Log whose own limits begin or cease to keep it out."""
         for customer_id, was_held in self._limited.items():
-            is_held = bool(self.scheduler.held_by(customer_id))
+            is_held = bool(self.scheduler.backlog.queue.flow(customer_id).held_by)
             if is_held != was_held:
                 self._limited[customer_id] = is_held
                 note = self._log.held if is_held else self._log.released

@@ -2,6 +2,6 @@
 
 Every event is a JSON object whose `type` names it. A record's value is one event or a list
 of events (a frame); both decode the same way. Unknown fields are ignored, so that a reader
-accepts what the next version writes, and a header tells the version (`versions`). Instants
+accepts what the next version writes, and a header has the version (`codec`). Instants
 are RFC 3339 in UTC.
 """

@@ -41,7 +41,7 @@ class PriorProgress(Struct, frozen=True):
     """How far an operation was when an earlier attempt ended without its success.
 
     Attributes:
-        diagnostics: What had been told of it by then.
+        diagnostics: What had been reported of it by then.
     """
 
     attempt: int
@@ -56,7 +56,7 @@ class OperationProgress(Struct, frozen=True):
 
     Attributes:
         tries: So many were begun in this attempt; a later one counts as further.
-        diagnostics: What its handler told, and why each failed try did; the last ones.
+        diagnostics: What its handler reported, and why each failed try did; the last ones.
         reported_at: Of two reports equally far, the later counts; absent, the event's `at`.
         prior: Filled in by the fold, for the attempt that begins it anew.
     """

@@ -1,12 +1,12 @@
-"""The events' JSON, and frames: lists of events in one record.
+"""Events as JSON, alone or in frames (lists of events in one record), and their schema version.
 
-The schema version of records: every record says which it is of, every reader looks.
+Every record carries the schema version it was written in, and every reader checks it. The
+version goes up when a reader of the version before could misunderstand what is written: when
+a field changes its meaning or goes away. A new field or a new kind of event does not need it.
+A record without a version is of the first one, so programs that know nothing of versions may
+write.
 
-It goes up when a reader of the version before could misunderstand what is written: when a
-field changes its meaning or goes away. A new field or a new kind of event does not need it.
-Records without a version are of the first: whoever knows nothing of versions may write.
-
-A record of `pop.ready` in two halves, for when the whole of it cannot be handled.
+A record of `pop.ready` that cannot be handled whole can be split in two halves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -178,10 +178,10 @@ def _decode_many(
 
 
 SCHEMA_VERSION: Final = 1
-"""What this code writes; it reads the version before too, if there is one, and the one after."""
+"""What this code writes; it reads the one before, if there is one, and the one after."""
 
 SCHEMA_HEADER: Final = "pop-schema"
-"""The header of a record that tells its version, in digits."""
+"""The header of a record with its version, in digits."""
 
 _VERSION_HEADER: Final = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
 _VERSION_HEADERS: Final = (_VERSION_HEADER,)
@@ -208,7 +208,7 @@ class VersionedRecord(Protocol):
 
 
 def with_schema_version(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """The headers with the version of this code; one that tells a version keeps it."""
+    """The headers with the version of this code; one that has a version keeps it."""
     if not headers:
         return [_VERSION_HEADER]
     if any(name == SCHEMA_HEADER for name, _ in headers):
@@ -224,10 +224,11 @@ def checked_value(record: VersionedRecord) -> bytes | None:
     """
     if not record.headers or record.headers == _VERSION_HEADERS:
         return record.value
-    for name, told in record.headers:
-        if name == SCHEMA_HEADER and told and told not in _READABLE:
-            shown = told[:_MAX_SHOWN].decode(errors="replace")
-            msg = f"of schema version {shown!r}, but {_MIN_VERSION} to {_MAX_VERSION} can be read here"
+    for name, version in record.headers:
+        if name == SCHEMA_HEADER and version and version not in _READABLE:
+            shown = version[:_MAX_SHOWN].decode(errors="replace")
+            readable = f"{_MIN_VERSION} to {_MAX_VERSION}"
+            msg = f"of schema version {shown!r}, but {readable} can be read here"
             raise UnreadableRecordError(msg)
     return record.value
 
@@ -236,7 +237,6 @@ _REPORTED_FIELDS: Final = (
     "idle",
     "claims",
     "heartbeats",
-    "unverified",
     "settlements",
     "commands",
 )

@@ -38,10 +38,10 @@ class AgendaEvent(Event, frozen=True):
 
 
 class AgendaAccepted(AgendaEvent, frozen=True):
-    """Ingest validated and placed the agenda; from here on it is never lost.
+    """Ingest validated and routed the agenda; from here on it is never lost.
 
     Attributes:
-        callback_url: Who is told how it ends: the agenda's own, or its customer's.
+        callback_url: Where its end is reported to: the agenda's own, or its customer's.
     """
 
     insight_id: str
@@ -145,8 +145,8 @@ class AgendaEmitted(AttemptEvent, frozen=True):
     """The scheduler put the agenda on its insight's topic.
 
     Attributes:
-        expedite_reports: Others of the insight stayed behind, for which there was no room, or more
-            than half of the room is taken; so news of claims and ends should come soon.
+        expedite_reports: Others of the insight stayed behind, for which there was no room, or
+            more than half of the room is taken; so claims and ends should be relayed soon.
     """
 
     expedite_reports: bool = False
@@ -185,14 +185,14 @@ class AgendaProgressed(AttemptEvent, frozen=True):
 
 
 class AgendaStopping(AttemptEvent, frozen=True):
-    """The attempt is to stop: its puller was told, and has until its lease ends."""
+    """The attempt is to stop: its puller was notified, and has until its lease ends."""
 
     reason: StopReason
     message: str = ""
 
 
 class AgendaStopped(AttemptEvent, frozen=True):
-    """A puller stopped the attempt because it was told to; `spent_s` as in success."""
+    """A puller stopped the attempt because it was asked to; `spent_s` as in success."""
 
     operations: tuple[OperationProgress, ...] = ()
     spent_s: dict[str, float] = field(default_factory=dict)

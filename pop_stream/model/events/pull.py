@@ -1,7 +1,7 @@
-"""How processes of the API get agendas for callers over HTTP: `pop.poll-demand`, `pop.deliveries`.
+"""`pop.poll-demand` and `pop.deliveries`: how the API gets agendas for callers over HTTP.
 
-`pop.poll-demand` is keyed by insight id: whoever owns its partition takes agendas of the insight for
-the callers of all processes. `pop.deliveries` every process reads whole.
+`pop.poll-demand` is keyed by insight id: whoever owns its partition takes agendas of the
+insight for the callers of all processes. `pop.deliveries` every process reads whole.
 """
 
 from msgspec import field
@@ -16,7 +16,7 @@ class PollWanted(Event, frozen=True):
     Attributes:
         api_id: Of the process.
         wanted: Agendas that it would hand out at once.
-        received: How many it got so far, by who handed them out; tells what is on its way.
+        received: How many it got so far, by who delivered them; shows what is on its way.
     """
 
     insight_id: str

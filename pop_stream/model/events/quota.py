@@ -1,6 +1,8 @@
-"""`pop.quota-usage`: how much of each customer waits and is on its way; every door reads all of it.
+"""`pop.quota-usage`: how much of each customer waits and is on its way.
 
-Counts are absolute, so a record that is lost is made good by the next one, and name only
+Every ingress, a process of the API or of ingest, reads all of it.
+
+Counts are absolute, so a record that is lost is repaired by the next one, and name only
 customers that changed, unless they are whole.
 """
 
@@ -12,7 +14,7 @@ from pop_stream.model.events.base import Event, Instant, Struct
 
 
 class CapacityLimit(Struct, frozen=True):
-    """How near to its limit the scheduler of an insight is; told from nine tenths on.
+    """How near to its limit the scheduler of an insight is; reported from nine tenths on.
 
     Attributes:
         what: Of which there is much: agendas, or bytes of them.
@@ -26,7 +28,7 @@ class CapacityLimit(Struct, frozen=True):
 
     @property
     def is_full(self) -> bool:
-        """Whether doors are to let nothing more in."""
+        """Whether nothing more is to be admitted."""
         return self.present >= self.limit
 
 
@@ -37,7 +39,7 @@ class BacklogUsage(Event, frozen=True):
         customers: Ready agendas by customer, of those that have a quota.
         is_complete: Whether customers that are not named have none.
         placed: By partition of `pop.submissions`, offset and index of the last agenda placed.
-        fullness: None while there is room for much more.
+        capacity_limit: None while there is room for much more.
     """
 
     insight_id: str
@@ -45,21 +47,22 @@ class BacklogUsage(Event, frozen=True):
     customers: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    fullness: CapacityLimit | None = None
+    capacity_limit: CapacityLimit | None = None
 
 
 class IngressUsage(Event, frozen=True):
-    """What a process let in: one of the API, or one of ingest.
+    """What a process admitted: one of the API, or one of ingest.
 
     Attributes:
         ingress_id: Of the process.
         number: From 1, growing, so that a repeat is known.
         admitted: Since the last number, of customers with a rate.
-        in_flight: By customer with a quota: let in, and not yet counted by whoever comes next.
-        is_complete: Whether customers that are not named have none under way.
+        in_flight: By customer with a quota: admitted, and not yet counted by the next part.
+        is_complete: Whether customers that are not named have none in flight.
         started_up_to: By partition of `pop.submissions`, the offset up to which it has begun to
             take submissions in; what lies before may have been accepted.
-        processed_up_to: The same up to which it has: all before is counted here or by schedulers.
+        processed_up_to: Likewise up to which it has: all before is counted here or by
+            schedulers.
     """
 
     ingress_id: str

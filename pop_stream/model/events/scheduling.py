@@ -1,4 +1,4 @@
-"""`pop.ready`: what the scheduler hears, keyed by insight id.
+"""`pop.ready`: what the scheduler reads, keyed by insight id.
 
 What pullers read: `pop.insight.<id>`, keyed by agenda id, and `pop.controls`.
 
@@ -125,7 +125,7 @@ class Command(Struct, frozen=True, array_like=True):
     """What someone wants of an agenda; as in `agenda.commanded`.
 
     Attributes:
-        origin: Where it was told; None where that is unknown.
+        origin: Its position in the topic; None where that is unknown.
     """
 
     agenda_id: str
@@ -139,12 +139,10 @@ class Command(Struct, frozen=True, array_like=True):
 
 
 class InsightAttemptsReported(Event, frozen=True):
-    """What the relay heard about agendas of one insight, in order of arrival.
+    """What the relay read about agendas of one insight, in order of arrival.
 
     Attributes:
         heartbeats: Attempts that gave a sign of life other than a claim.
-        unverified: Attempts of which somebody who may pull from the insight gave one, while it
-            could not be looked up whose they are: renews only a lease that runs.
         idle: Of each puller that claimed, as in its last claim.
     """
 
@@ -154,7 +152,6 @@ class InsightAttemptsReported(Event, frozen=True):
     heartbeats: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
     idle: tuple[IdleRunners, ...] = ()
-    unverified: tuple[Claim, ...] = ()
 
 
 class InsightTick(Event, frozen=True):
@@ -165,8 +162,8 @@ class InsightTick(Event, frozen=True):
         emitted: How many records had ever been emitted when the lag was asked for.
         lags: The lag by partition of the insight's topic; empty when unknown. Asked for
             when `emitted` had been emitted.
-        relayed_until: Everything told before this instant has been relayed; None if unknown.
-        is_api_down: Nobody could be heard who speaks through the API alone.
+        relayed_until: Everything written before this instant has been relayed; None if unknown.
+        is_api_down: Pullers that report through the API alone cannot report.
     """
 
     insight_id: str
@@ -184,7 +181,7 @@ class QueueQueried(Event, frozen=True):
         query_id: Comes back with the answer.
         agenda_id: Whose place is wanted; empty for the insight alone.
         agenda_ids: Of which it is wanted whether the scheduler holds them; at most
-            `MAX_QUERIED_AGENDAS`, those after are passed over.
+            `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
     """
@@ -212,7 +209,7 @@ class EmittedAgenda(Struct, frozen=True):
         agenda: The submission as accepted, id included.
         resumes: Whether operations of it may have succeeded in earlier attempts; their
             results are read over HTTP, `GET /v1/agendas/{id}/progress`.
-        run_from: Of a later attempt, the first one of its run; 0 where that is not told. If
+        run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
             the agenda has ended in that or a later one, there is nothing left to do.
     """
 
@@ -228,7 +225,7 @@ class EmittedAgenda(Struct, frozen=True):
     run_from: int = 0
 
 
-# ---- pop.controls: what every puller hears, whatever it runs ----
+# ---- pop.controls: what every puller reads, whatever it runs ----
 
 
 class AttemptStop(Event, frozen=True, tag="attempt.stop"):

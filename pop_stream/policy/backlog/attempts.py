@@ -64,22 +64,6 @@ class Attempts:
         self.claim(agenda_id, attempt, now)
         return record is not None and record.attempt == attempt
 
-    def renew_if_running(self, agenda_id: str, attempt: int, now: float) -> None:
-        """A sign of life of whoever may hold the attempt: only a lease that runs begins anew.
-
-        Nothing else is concluded from it, for nobody has looked up whether there ever was
-        such an attempt.
-        """
-        backlog = self._backlog
-        ref = backlog.slots.find(agenda_id)
-        record = backlog.slots.in_flight_record(ref) if ref is not None else None
-        if (
-            record is not None
-            and record.attempt == attempt
-            and backlog.leases.is_running(record.ref)
-        ):
-            backlog.leases.begin(record.ref, now)
-
     def mark_by_http(self, agenda_id: str, attempt: int) -> None:
         """Who holds the attempt can be heard through the API alone."""
         record = self._in_flight_record(agenda_id, attempt)

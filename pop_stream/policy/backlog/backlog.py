@@ -204,7 +204,9 @@ class Backlog:
 
     # ---- arrivals ----
 
-    def news(self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]) -> list[int]:
+    def filter_new(
+        self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]
+    ) -> list[int]:
         """Indices of the agendas that were not placed before, by origin and by id.
 
         Nor are those placed that were run again and have ended so: of two who want the same
@@ -385,8 +387,6 @@ def apply_relayed(backlog: Backlog, noted: InsightAttemptsReported, now: float) 
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
     for renewal in noted.heartbeats:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
-    for sign in noted.unverified:
-        backlog.attempts.renew_if_running(sign.agenda_id, sign.attempt, now)
     for settlement in noted.settlements:
         backlog.settle(settlement, now)
     for command in noted.commands:

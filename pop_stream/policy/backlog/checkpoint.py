@@ -4,7 +4,7 @@ The bodies of agendas are not in it: `pop.ready` has them for as long as it is k
 snapshot, it has what is in memory only: leases, where records lie, and tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Final
@@ -12,6 +12,8 @@ from typing import Final
 from msgspec import field
 
 from pop_stream.model.events.base import Event, Instant, Struct
+from pop_stream.model.events.scheduling import RoutedAgenda
+from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.backlog.page import GONE, BacklogPage
 from pop_stream.policy.delta import Delta, chunked
@@ -126,6 +128,33 @@ def take_checkpoint(backlog: Backlog, now: float, *, begins: bool) -> Sequence[R
         )
         for number, (delta, pages, leases, lie, left) in enumerate(rows)
     ]
+
+
+def restore_checkpoint(
+    backlog: Backlog,
+    parts: Sequence[RoundCheckpoint],
+    pages: Iterable[tuple[int, Sequence[RoutedAgenda]]],
+) -> None:
+    """Bring a new backlog into the state that a checkpoint was taken of.
+
+    Args:
+        backlog: As made, never used.
+        parts: All of one checkpoint, in order.
+        pages: By number, the agendas of the pages that the parts name.
+    """
+    for part in parts:  # before anything waits, so that who has no token left gets no turn
+        for name, left in part.tokens.items():
+            flow = backlog.queue.flow(CustomerId(name))
+            flow.tokens, flow.refilled_at = left.tokens, left.at
+    deltas = [part.delta for part in parts if part.delta is not None]
+    backlog.restore(pages, deltas, parts[0].at.timestamp())
+    backlog.attempts.leases.restore(
+        (one.ref, one.last_heartbeat_at, one.by_http) for part in parts for one in part.leases
+    )
+    backlog.emitted_offsets.restore(
+        ((one.ref, one.partition, one.number, one.at) for part in parts for one in part.sent),
+        {int(partition): count for partition, count in parts[0].counts.items()},
+    )
 
 
 def _source(page: BacklogPage) -> PageSource:

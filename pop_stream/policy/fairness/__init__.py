@@ -32,7 +32,7 @@ nothing up and owes nothing but its last charge. Four things are not in the pape
 Bound. While f and g are both backlogged and weigh the same, what they were given over w
 differs over any interval by at most c_f / w_f + c_g / w_g by emission (as SFQ's, of requests
 served one by one), and by at most D + 1 times that by completion (as SFQ(D)'s); c is the
-largest cost. With wrong estimates: `core.audits.gap`.
+largest cost. With wrong estimates: `lab.fairness_metrics.gap`.
 
 Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
 customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of

@@ -27,7 +27,6 @@ How fast an insight's backlog is worked off: what an agenda's wait is reckoned w
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf
 from typing import Final
 
@@ -94,9 +93,9 @@ class TargetDepth:
         self._span_sync_matched = 0
         self._span_sync_matched_s = 0.0
 
-    def observe(self, counts: FlowCounts, now: datetime) -> None:
+    def observe(self, counts: FlowCounts, now: float) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
-        at, was = now.timestamp(), self._was
+        at, was = now, self._was
         self.idle = counts.idle
         if was is None or at < self._was_at:
             # By a clock set back, what is under way would take less than nothing.
@@ -227,7 +226,7 @@ def is_half_full(insight: Insight, depth: CurrentDepth, pace: TargetDepth) -> bo
     return insight.max_in_flight is not None and 2 * depth.in_flight > insight.max_in_flight
 
 
-def slots(
+def budget(
     insight: Insight,
     depth: CurrentDepth,
     pace: TargetDepth,
@@ -283,7 +282,7 @@ class DrainRate:
         """0 while nothing was claimed since something waits, or for less than 0.1 s."""
         return self._claims / self._seconds if self._seconds >= _MIN_S else 0.0
 
-    def observe(self, claimed: int, *, waits: bool, now: datetime) -> None:
+    def observe(self, claimed: int, *, waits: bool, now: float) -> None:
         """Take note of the present; call it at every event.
 
         Args:
@@ -291,11 +290,10 @@ class DrainRate:
             waits: Whether an agenda waits for emission that might be chosen.
             now: The present instant; one set back ends a time that is counted.
         """
-        at = now.timestamp()
-        if self._was_at is not None and self._waited and at >= self._was_at:
+        if self._was_at is not None and self._waited and now >= self._was_at:
             self._claims += claimed - self._was_claimed
-            self._seconds += at - self._was_at
+            self._seconds += now - self._was_at
             is_enough = self._claims >= _MIN_CLAIMS_FOR_RATE and self._seconds >= _ENOUGH_S
             if is_enough or self._seconds >= _MAX_S:
                 self._claims, self._seconds = self._claims / 2, self._seconds / 2
-        self._was_at, self._was_claimed, self._waited = at, claimed, waits
+        self._was_at, self._was_claimed, self._waited = now, claimed, waits

@@ -36,7 +36,7 @@ _NAMES: Final[Mapping[int, QueueState]] = {
 }
 
 
-def shares(
+def customer_shares(
     flows: Iterable[Flow], *, mean: float, now: float, chosen: Mapping[str, int] | None = None
 ) -> tuple[CustomerShare, ...]:
     """Describe some customers of a backlog, in the order given.
@@ -73,7 +73,7 @@ def mean_service(backlog: Backlog, now: float) -> float:
     return sum(flow.served_by(now) for flow in waiting) / weights if weights else 0.0
 
 
-def place(
+def agenda_position(
     backlog: Backlog, agenda_id: str, *, now: float, rate_per_s: float, unclaimed: int
 ) -> QueuedAgendaStatus:
     """Where an agenda stands, and about when it is claimed.
@@ -105,7 +105,7 @@ def place(
         urgent_ahead=urgent,
         rises_at=_rises_at(backlog, where, now) if is_ready else None,
         eta_s=eta_s,
-        customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
+        customer=customer_shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
         attempt=where.attempt,
         until=datetime.fromtimestamp(overrides.due, UTC) if overrides.due else None,
         why=overrides.why if where.state == WAITING else None,
@@ -118,7 +118,7 @@ def _is_emittable(flow: Flow) -> bool:
     return flow.held_by in {"", "rate"}
 
 
-def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:
+def held_agendas(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:
     """Those of the agendas that are here, in any state; costs a look-up each."""
     found = (backlog.slots.find(agenda_id) for agenda_id in agenda_ids)
     return tuple(_held(backlog.slots, ref) for ref in found if ref is not None)

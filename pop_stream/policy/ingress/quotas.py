@@ -1,16 +1,17 @@
-"""What one door lets in: a customer's quotas, and room with the scheduler, over all doors.
+"""Customers' quotas and the schedulers' capacity, kept over all processes that admit agendas.
 
-A door is a process through which agendas come: one of the API, or one of ingest. What is ready
-the schedulers count and tell. What is on its way to them is counted by whoever has it: a door
-of the API until an ingest has handled its record, ingest until the scheduler has placed it.
-So an agenda is always counted by someone, and for a moment perhaps by two.
+An *ingress* is such a process: one of the API, or one of ingest. A customer may submit at a
+rate (`TokenBucket`) and may have so many agendas ready; an insight whose scheduler has as
+much in memory as it may admits nothing.
 
-The doors tell each other a few times a second. A decision therefore misses at most what the
-others let in since they last told.
+What is ready is counted by the schedulers. What is on its way to them is counted by whoever
+has it (`InFlightSubmissions`): an ingress of the API until an ingest has processed its
+record, ingest until the scheduler has placed it. So an agenda is always counted by someone,
+and for a moment perhaps by two.
 
-How much a customer may submit: a token bucket, pure.
-
-Agendas that were let in and are not yet counted by whoever has them next.
+Ingresses report to each other a few times a second (`QuotaLedger.drain_reports`, `apply`). A
+decision therefore misses at most what the others admitted since their last report; over all,
+a customer may exceed a quota by that much, and waits for it afterwards.
 """
 
 from collections import OrderedDict, deque
@@ -40,7 +41,7 @@ class TokenBucket:
 def take_token(
     bucket: TokenBucket | None, *, rate_per_s: float, burst: int, now_s: float
 ) -> tuple[TokenBucket, float]:
-    """Take one token, if there is one.
+    """Take one token, if there is one; pure.
 
     Args:
         bucket: As the last call left it; None is a full one.
@@ -61,7 +62,7 @@ def take_token(
 
 
 def deduct(bucket: TokenBucket, count: int) -> TokenBucket:
-    """The bucket after so many tokens were taken that nobody could ask it for."""
+    """The bucket after so many tokens were taken elsewhere; it may be left below 0."""
     return replace(bucket, tokens=bucket.tokens - count)
 
 
@@ -75,7 +76,9 @@ _MAX_MERGED: Final = 64
 
 
 class InFlightSubmissions:
-    """Counts by customer; an agenda leaves when its lane is known to have come past it.
+    """Agendas that were admitted and are not counted yet by whoever has them next, by customer.
+
+    An agenda leaves when its lane is known to have come past it.
 
     Within a lane positions grow, but for neighbours: one that comes late leaves with those
     before it. In a long lane neighbours of one customer share an entry, and leave together.
@@ -98,12 +101,12 @@ class InFlightSubmissions:
         return touched
 
     def begin(self, customer_id: str) -> None:
-        """One was let in; where it will be written is not known yet."""
+        """One was admitted; where it will be written is not known yet."""
         self._unwritten[customer_id] = self._unwritten.get(customer_id, 0) + 1
         self._add(customer_id, 1)
 
     def discard(self, customer_id: str) -> None:
-        """One of those begun came to nothing."""
+        """One of those begun was not written; without any begun, nothing happens."""
         if self._end(customer_id):
             self._add(customer_id, -1)
 
@@ -123,7 +126,7 @@ class InFlightSubmissions:
             entries.append((position, customer_id, 1))
 
     def advance(self, lane: Hashable, position: RecordPosition) -> None:
-        """Whoever comes next has taken the lane's agendas up to and with this position."""
+        """The next part counts the lane's agendas up to and with this position."""
         entries = self._lanes.get(lane)
         if entries is None:
             return
@@ -147,30 +150,32 @@ class InFlightSubmissions:
 
 
 FULL_REPORT_INTERVAL_S: Final = 10.0
-"""Whoever has something to tell tells all of it so often, for those that have just come."""
+"""An ingress with anything to report reports all of it so often, for newly started ones."""
 
 PEER_EXPIRY_S: Final = 35.0
-"""A door that has told nothing for so long is gone."""
+"""An ingress that has reported nothing for so long is gone."""
 
 QUOTA_RETRY_AFTER_S: Final = 5.0
-"""When who has too much ready may come back; how fast it falls is not known."""
+"""When a customer with too much ready may try again; how fast it falls is not known."""
 
 MAX_BUCKETS: Final = 100_000
-"""Customers whose allowance is remembered; who is forgotten has submitted nothing for long."""
+"""Customers whose bucket is kept; the one that submitted nothing for longest goes first."""
 
 _END_OF_RECORD: Final = 1 << 62
 
 
 @dataclass(slots=True)
 class _PeerIngress:
-    """Another door, by its last words."""
+    """Another ingress, by its last report."""
 
     number: int
     last_seen_s: float
 
 
 class QuotaLedger:
-    """One door; see the module. Every `now_s` is of one clock, whatever its zero is.
+    """The counts of one ingress, and what it knows of the others'; see the module.
+
+    Every `now_s` is of one clock, whatever its zero is.
 
     Args:
         ingress_id: Of the process, unlike all others'.
@@ -200,10 +205,10 @@ class QuotaLedger:
         self._number = 0
         self._last_full_report_at: float | None = None
 
-    # ---- who comes in ----
+    # ---- admission ----
 
     def admit(self, customer_id: str, insight_id: str, *, now_s: float) -> None:
-        """Let one agenda in; say where it was `record_position`, or that it was `release`.
+        """Admit one agenda; `record_position` follows once it is written, or `release`.
 
         Raises:
             CapacityError: If the insight's scheduler has as much as it may.
@@ -230,13 +235,13 @@ class QuotaLedger:
         self.count_admitted(customer_id)
 
     def count_admitted(self, customer_id: str) -> None:
-        """Count one agenda that another door has let in, or this one before."""
+        """Count one agenda that another ingress has admitted, or this one before a crash."""
         customer = self._customer_of(customer_id)
         if customer is not None and customer.max_ready is not None:
             self._in_flight.begin(customer_id)
 
     def is_limited(self, customer_id: str, insight_id: str) -> bool:
-        """Whether `admit` could be of another mind later."""
+        """Whether `admit` could decide otherwise later."""
         customer = self._customer_of(customer_id)
         has_quota = customer is not None and (
             customer.max_ready is not None or customer.max_submit_per_s is not None
@@ -244,37 +249,41 @@ class QuotaLedger:
         return has_quota or insight_id in self._capacity_limits
 
     def record_position(
-        self, customer_id: str, place: RecordPosition, *, lane: Hashable
+        self, customer_id: str, position: RecordPosition, *, lane: Hashable
     ) -> None:
-        """One that was let in is written.
+        """One that was admitted is written.
 
         Args:
             customer_id: Whose it is.
-            place: Offset and index of the submission.
+            position: Offset and index of the submission.
             lane: Partition of `pop.submissions`; for ingest, with the insight before it.
         """
-        self._in_flight.place(customer_id, lane, place)
+        self._in_flight.place(customer_id, lane, position)
 
     def release(self, customer_id: str) -> None:
-        """One that was let in could not be written, or nobody knows."""
+        """One that was admitted could not be written, or nobody knows."""
         self._in_flight.discard(customer_id)
 
     def present(self, customer_id: str) -> int:
-        """Ready agendas of a customer, and those on their way; as far as was told."""
+        """Ready agendas of a customer, and those on their way, by the last reports."""
         here = self._in_flight.counts.get(customer_id, 0)
         return here + self._ready.of(customer_id) + self._at_peers.of(customer_id)
 
-    # ---- what is heard and told ----
+    # ---- reports ----
 
     def apply(self, event: UsageEvent, *, now_s: float) -> None:
-        """Take note of what a scheduler or another door tells."""
+        """Take in a scheduler's or ingress's report; its own, or a repeat, changes nothing."""
         if isinstance(event, BacklogUsage):
             self._apply_backlog_usage(event)
         else:
             self._apply_ingress_usage(event, now_s)
 
     def begin(self, ends: Mapping[int, int]) -> IngressUsage:
-        """Submissions up to these offsets are begun; to be told before any is accepted."""
+        """Note that submissions up to these offsets are begun.
+
+        Publish what it returns before any of them is accepted: whoever reads them again after
+        a crash must not refuse what was accepted.
+        """
         self.started_up_to.update(ends)
         self._advance_own_offsets("started_up_to", ends)
         self._number += 1
@@ -284,18 +293,18 @@ class QuotaLedger:
         )
 
     def mark_processed(self, ends: Mapping[int, int]) -> None:
-        """Submissions up to these offsets are handled."""
+        """Note that submissions up to these offsets are counted here or refused."""
         self._advance_own_offsets("processed_up_to", ends)
         self._has_changes = True
 
     def drain_reports(self, now_s: float) -> Sequence[IngressUsage]:
-        """What is to be told now, in order; nothing if nothing changed."""
+        """What is to be published now, in order; nothing if nothing changed."""
         self._drop_expired_peers(now_s)
         counts, touched = self._in_flight.counts, self._in_flight.drain_changed()
         is_complete = self._is_full_report_due(now_s)
         if is_complete:
             self._last_full_report_at = now_s
-            named = self._changes.whole(counts)
+            named = self._changes.complete(counts)
         else:
             named = self._changes.take_changed(counts, touched)
         admitted, self._admitted = self._admitted, {}
@@ -303,11 +312,11 @@ class QuotaLedger:
             return []
         self._has_changes = False
         *first, last = chunks(named)
-        told = [
+        reports = [
             self._report(part, {}, is_complete and number == 0, last=False)
             for number, part in enumerate(first)
         ]
-        return [*told, self._report(last, admitted, is_complete and not told, last=True)]
+        return [*reports, self._report(last, admitted, is_complete and not reports, last=True)]
 
     # ---- inside ----
 
@@ -334,12 +343,12 @@ class QuotaLedger:
 
     def _apply_backlog_usage(self, event: BacklogUsage) -> None:
         self._ready.apply(event.insight_id, event.customers, is_complete=event.is_complete)
-        if event.fullness is None:
+        if event.capacity_limit is None:
             self._capacity_limits.pop(event.insight_id, None)
         else:
-            self._capacity_limits[event.insight_id] = event.fullness
-        for partition, place in event.placed.items():
-            self._in_flight.advance((event.insight_id, int(partition)), place)
+            self._capacity_limits[event.insight_id] = event.capacity_limit
+        for partition, position in event.placed.items():
+            self._in_flight.advance((event.insight_id, int(partition)), position)
 
     def _apply_ingress_usage(self, event: IngressUsage, now_s: float) -> None:
         known = self._peers.get(event.ingress_id)

@@ -1,4 +1,4 @@
-"""Placement: which insight an agenda belongs to, and why."""
+"""Routing: which insight an agenda belongs to, and why."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""A submission: an agenda, or a template to run; either way it becomes an agenda.
+"""From the JSON text of a submission to its agenda, and how two submissions of one id differ.
 
-A submission whose id is known already: the same once more, or something else.
+A submission is an agenda, or names a template to run; either way it becomes an agenda.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ def parse_submission(
     """The agenda that a submission's JSON stands for.
 
     Args:
-        data: An agenda; or, told by its `template_id`, a template to run.
+        data: An agenda; or, if it has a `template_id`, a template to run.
         templates: Those in force, by id.
         principal: Who submits it; a customer meets only templates that it sees, by the ids
             that it calls them, and runs them for itself if it names nobody.
@@ -54,10 +54,12 @@ def parse_submission(
     run = cast("TemplateRun", with_own_customer(given, principal.customer_id))
     if not principal.is_operator:
         templates = VisibleTemplates(templates, principal)
-    told = run.model_dump(include={"customer_id"}).get("customer_id")
-    known = templates.get(run.template_id) or templates.get(qualified_id(run.template_id, told))
-    # Before it is expanded: what a template finds wrong with a run tells of the template.
-    if known is None or (told is not None and not known.template.serves(told)):
+    named = run.model_dump(include={"customer_id"}).get("customer_id")
+    known = templates.get(run.template_id) or templates.get(
+        qualified_id(run.template_id, named)
+    )
+    # Before it is expanded: what a template finds wrong with a run reveals the template.
+    if known is None or (named is not None and not known.template.serves(named)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     agenda = expand(known.template, run, version=known.version)
     if not known.template.serves(agenda.customer_id):
@@ -103,7 +105,7 @@ def _names_template(data: bytes | bytearray) -> bool:
 
 
 MAX_DIFFERENCES = 5
-"""Differences that are listed; the rest would tell nobody more."""
+"""Differences that are listed; more would help nobody."""
 
 
 def differences(accepted: bytes, sent: bytes) -> tuple[Issue, ...]:

@@ -1,6 +1,6 @@
-"""Counts by customer: what changed since they were told, and the sums of several tellers.
+"""Counts by customer: what changed since the last report, and totals over several sources.
 
-When a scheduler has as much in memory as it may, and whose insights are to wait then.
+Also when a scheduler has as much in memory as it may, and which of its insights wait then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +15,13 @@ MAX_CUSTOMERS_PER_RECORD: Final = 5_000
 
 
 class UsageDelta:
-    """Which counts differ from what was told of them last; 0 where nothing is left."""
+    """Which counts differ from what was reported last; 0 where nothing is left."""
 
     def __init__(self) -> None:
         self._reported: dict[str, int] = {}
 
     def take_changed(self, counts: Mapping[str, int], among: Iterable[str]) -> dict[str, int]:
-        """What of these customers is to be told now; it counts as told."""
+        """What of these customers is to be reported now; it counts as reported."""
         changed = {
             one: counts.get(one, 0)
             for one in among
@@ -34,29 +34,29 @@ class UsageDelta:
                 self._reported.pop(one, None)
         return changed
 
-    def whole(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """All that is to be told to whoever knows nothing; it counts as told."""
+    def complete(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """All counts, for a reader that knows nothing; they count as reported."""
         self._reported = {one: count for one, count in counts.items() if count}
         return dict(self._reported)
 
     def __bool__(self) -> bool:
-        """Whether anything but zeros was told."""
+        """Whether anything but zeros was reported."""
         return bool(self._reported)
 
 
 class UsageTotals:
-    """Counts by customer from several tellers, added up."""
+    """Counts by customer from several sources, added up."""
 
     def __init__(self) -> None:
         self._by_source: dict[str, dict[str, int]] = {}
         self._sums: dict[str, int] = {}
 
     def of(self, customer_id: str) -> int:
-        """The sum over all tellers."""
+        """The sum over all sources."""
         return self._sums.get(customer_id, 0)
 
     def apply(self, source: str, counts: Mapping[str, int], *, is_complete: bool) -> None:
-        """Take in what one of them tells; if it is whole, nothing it told before counts."""
+        """Take in what one of them reports; if complete, nothing it reported before counts."""
         if is_complete:
             self.forget(source)
         known = self._by_source.setdefault(source, {})
@@ -66,7 +66,7 @@ class UsageTotals:
                 known[one] = count
 
     def forget(self, source: str) -> None:
-        """Nothing that it told counts any more."""
+        """Drop a source: nothing that it reported counts any more."""
         for one, count in self._by_source.pop(source, {}).items():
             add(self._sums, one, -count)
 
@@ -105,12 +105,14 @@ class MemoryLoad:
     size: int
 
 
-def fullness(loads: Mapping[str, MemoryLoad], limit: MemoryLoad) -> Mapping[str, CapacityLimit]:
-    """Which insights a scheduler is nearly or fully out of room for.
+def capacity_limits(
+    loads: Mapping[str, MemoryLoad], limit: MemoryLoad
+) -> Mapping[str, CapacityLimit]:
+    """Which insights are near or at the limit of their scheduler's memory.
 
-    Those that have an equal part of the room or more, so that a large backlog does not shut
-    the door on small ones. As small ones grow to their part at most, the whole stays below
-    twice the limit.
+    Those that hold an equal part of it or more, so that a large backlog does not shut out
+    small ones. As small ones grow to their part at most, the whole stays below twice the
+    limit.
 
     Args:
         loads: By insight, of one scheduler.
@@ -121,14 +123,14 @@ def fullness(loads: Mapping[str, MemoryLoad], limit: MemoryLoad) -> Mapping[str,
     agendas = sum(load.agendas for load in loads.values())
     size = sum(load.size for load in loads.values())
     if size >= _NEAR * limit.size:
-        told = CapacityLimit(what="bytes", limit=limit.size, present=size)
+        near = CapacityLimit(what="bytes", limit=limit.size, present=size)
         part = _NEAR * limit.size / busy
-        found |= {one: told for one, load in loads.items() if load.size >= part}
+        found |= {one: near for one, load in loads.items() if load.size >= part}
     if agendas >= _NEAR * limit.agendas:
-        told = CapacityLimit(what="agendas", limit=limit.agendas, present=agendas)
+        near = CapacityLimit(what="agendas", limit=limit.agendas, present=agendas)
         for one, load in loads.items():
             known = found.get(one)
             is_large = load.agendas >= _NEAR * limit.agendas / busy
             if is_large and not (known is not None and known.is_full):
-                found[one] = told
+                found[one] = near
     return found

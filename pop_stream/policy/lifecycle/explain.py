@@ -47,7 +47,7 @@ def explain(summary: Summary, answer: QueueDescribed | None) -> str:
 def _scheduler_view(place: QueuedAgendaStatus, answer: QueueDescribed, summary: Summary) -> str:
     """What the scheduler knows better than the summary; empty if that is nothing."""
     if place.stopping:
-        return f"it is to stop, for it is {place.stopping}: its puller was told"
+        return f"it is to stop, for it is {place.stopping}: its puller was notified"
     if place.state in _DELAYED:
         return _delayed(place, summary)
     return _waiting(place, answer) if place.state == "ready" else ""

@@ -179,7 +179,7 @@ _RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
 def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
     """The summary after one more event.
 
-    An event told before changes nothing. An event of an older attempt, or one that the
+    A repeated event changes nothing. An event of an older attempt, or one that the
     state does not allow, is not applied.
 
     Raises:
@@ -225,7 +225,7 @@ def _refuse(summary: Summary | None, event: AgendaRefused) -> Summary:
 
 def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
     if summary.accepted_at is not None:
-        return summary  # an id is one agenda for ever, so this is told again
+        return summary  # an id is one agenda for ever, so this is a repeat
     return replace(
         summary,
         insight_id=event.insight_id,
@@ -241,7 +241,7 @@ def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
 
 
 def _command(summary: Summary | None, event: AgendaCommanded) -> Summary:
-    """What is wanted changes nothing; the scheduler tells what comes of it."""
+    """A command changes nothing by itself; the scheduler reports what comes of it."""
     if summary is None:
         msg = f"nothing is known of {event.agenda_id}, so nothing can be wanted of it"
         raise TransitionError(msg)
@@ -271,11 +271,11 @@ def _progress_on(summary: Summary, event: AgendaProgressed | AgendaStopped) -> S
     return _merge(_touch(summary, event.at), event)
 
 
-def _append(summary: Summary, told: tuple[AppendedOperation, ...]) -> Summary:
-    """With what is new by name; of one name told twice with other content, the first."""
+def _append(summary: Summary, appended: tuple[AppendedOperation, ...]) -> Summary:
+    """With what is new by name; of one name with different contents, the first."""
     names = {*summary.operation_names}
     by_name: dict[str, AppendedOperation] = {}
-    for one in sorted((*summary.appended, *told), key=_appending_order):
+    for one in sorted((*summary.appended, *appended), key=_appending_order):
         by_name.setdefault(appended_name(one), one)
     appended = tuple(one for name, one in by_name.items() if name not in names)
     return summary if appended == summary.appended else replace(summary, appended=appended)
@@ -316,8 +316,8 @@ def _close(
 
 
 def _claim(summary: Summary, event: AgendaClaimed) -> Summary:
-    heard = _touch(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
-    return replace(heard, started_at=_earliest(summary.started_at, event.at))
+    touched = _touch(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+    return replace(touched, started_at=_earliest(summary.started_at, event.at))
 
 
 def _touch(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "") -> Summary:
@@ -341,22 +341,24 @@ def _end(summary: Summary, event: AgendaSucceeded | AgendaFailed) -> Summary:
 _FAILED: Final = frozenset({State.RETRYING, State.FAILED})
 
 
-def _earliest(known: datetime | None, told: datetime) -> datetime:
-    return told if known is None or told < known else known
+def _earliest(known: datetime | None, reported: datetime) -> datetime:
+    return reported if known is None or reported < known else known
 
 
 def _merge(
     summary: Summary,
     event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed,
 ) -> Summary:
-    news: dict[str, OperationProgress] = {}
-    for told in event.operations:
-        one = told if told.reported_at else replace(told, reported_at=event.at)
-        known = news.get(one.name) or summary.operations.get(one.name)
+    changed: dict[str, OperationProgress] = {}
+    for reported in event.operations:
+        one = reported if reported.reported_at else replace(reported, reported_at=event.at)
+        known = changed.get(one.name) or summary.operations.get(one.name)
         if known is None or _is_further(one, known):
             prior = known.prior if known else None
-            news[one.name] = replace(one, prior=prior) if prior else one
-    return replace(summary, operations={**summary.operations, **news}) if news else summary
+            changed[one.name] = replace(one, prior=prior) if prior else one
+    return (
+        replace(summary, operations={**summary.operations, **changed}) if changed else summary
+    )
 
 
 def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
@@ -367,7 +369,7 @@ def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
 
 
 def _progress(one: OperationProgress) -> tuple[int, int, float, datetime | None]:
-    # What an attempt left has no instant, and is never as far as what the next one tells.
+    # What an attempt left has no instant, and is never as far as what the next one reports.
     rank = -1 if one.reported_at is None else _RANK[one.state]
     return rank, one.tries, percent_of(one), one.reported_at
 

@@ -39,9 +39,9 @@ _ALREADY_DONE_IN: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
 
 
 def undoes_command(action: Action) -> bool:
-    """Whether it undoes another command, which may be under way though nothing shows yet.
+    """Whether it undoes another command, which may be on its way though nothing shows yet.
 
-    The scheduler is to hear of it even where it seems to be so already, or the other one,
+    The scheduler must get it even where it seems to be so already, or the other one,
     which was wanted before it, would have the last word.
     """
     return action in {"hold", "release"}
@@ -62,7 +62,7 @@ def has_effect(action: Action, summary: Summary) -> bool:
 
 
 def must_reach_scheduler(action: Action, summary: Summary) -> bool:
-    """Whether the scheduler is to hear of the command, alone or as one of many.
+    """Whether the scheduler must get the command, alone or as one of many.
 
     Raises:
         StateError: If the agenda's state forbids it.

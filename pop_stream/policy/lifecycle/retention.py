@@ -13,7 +13,7 @@ class Retention:
     """Spans from an agenda's end on, by its state.
 
     Attributes:
-        failed: Also of callbacks that were given up.
+        failed: Also of webhooks whose tries are exhausted.
         stopped: Cancelled and expired.
     """
 

@@ -1,10 +1,10 @@
 """The states of an agenda, and the one table that says which event leads where.
 
-Events of several producers may arrive in any order, so an event that tells of an earlier
+Events of several producers may arrive in any order, so an event of an earlier
 phase of the same attempt leaves the state as it is, after the end too. A state that an
 agenda ended in is left only by running it again, as a new attempt.
 
-Whether an attempt is over, as far as the summary of its agenda tells.
+Whether an attempt is over, by the summary of its agenda.
 """
 
 from collections.abc import Mapping
@@ -35,15 +35,14 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
     AgendaWaiting,
 )
-from pop_stream.model.events.scheduling import EmittedAgenda
 
 
 class State(Enum):
     """Where an agenda is; the values are what clients see.
 
-    ACCEPTED is what a submitter is told before any event tells of the agenda. RETRYING is an
-    attempt that failed while the scheduler says how it goes on; WAITING, one with an instant
-    to wait for, be it a retry's or one that the submitter named.
+    ACCEPTED is what a submitter is answered before there is any event of the agenda. RETRYING
+    is an attempt that failed while the scheduler decides how it goes on; WAITING, one with an
+    instant to wait for, be it a retry's or one that the submitter named.
     """
 
     ACCEPTED = "accepted"
@@ -74,7 +73,7 @@ OUTCOMES: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, Sta
 TERMINAL: Final = OUTCOMES | {State.REFUSED}
 
 BEFORE_EMISSION: Final = frozenset({State.READY, State.WAITING, State.HELD})
-"""Between these the scheduler alone decides, in the order in which it tells."""
+"""Between these the scheduler alone decides, in the order of its events."""
 
 _PHASES: Final = (State.READY, State.EMITTED, State.RUNNING, State.RETRYING)
 
@@ -138,7 +137,7 @@ def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
     table: dict[tuple[State | None, type[AgendaEvent]], State] = {
         key: after for key, after in known.items() if after is not None
     }
-    # An agenda not heard of is taken for ready; a refusal speaks of one submission only, so
+    # An agenda without an event yet is taken for ready; a refusal is of one submission only, so
     # what is accepted under its id is new.
     for event in events:
         if event is not AgendaCommanded:
@@ -148,14 +147,14 @@ def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
 
 
 TRANSITIONS: Final = _table()
-"""(state, kind of event) to state; None is an agenda not heard of before.
+"""(state, kind of event) to state; None is an agenda without an event yet.
 
 A failure that is not retryable counts as `AgendaExhausted`: it is final at once.
 """
 
 
 def step(state: State | None, event: AgendaEvent) -> State:
-    """The state after an event of the current attempt; an event told before changes none.
+    """The state after an event of the current attempt; a repeated event changes none.
 
     Raises:
         TransitionError: If the event does not follow, as a second outcome.
@@ -182,7 +181,7 @@ def lost(agenda_id: str, attempt: int, standing: AttemptStatus) -> LeaseLostErro
     """Why an attempt is over; None if the summary knows of no end of it.
 
     A refusal is of a submission, and never ends an attempt: what was refused may have been
-    submitted anew under its id, and be handed out before the summary tells so.
+    submitted anew under its id, and be delivered before the summary shows it.
     """
     if standing.attempt > attempt:
         reason = f"attempt {standing.attempt} follows it"
@@ -193,18 +192,23 @@ def lost(agenda_id: str, attempt: int, standing: AttemptStatus) -> LeaseLostErro
     return None
 
 
-def ended_in_earlier_attempt(emitted: EmittedAgenda, standing: AttemptStatus) -> bool:
+def ended_in_earlier_attempt(attempt: int, run_from: int, standing: AttemptStatus) -> bool:
     """Whether the agenda had ended in an earlier attempt of the same run.
 
-    Its end was told in the moment in which the scheduler took that attempt for lost. The
+    Its end was reported in the moment in which the scheduler took that attempt for lost. The
     summary never comes to the attempts after it.
+
+    Args:
+        attempt: Of the agenda.
+        run_from: The first one of its run; 0 where that is not known.
+        standing: What the summary knows.
     """
-    in_this_run = 0 < emitted.run_from <= standing.attempt < emitted.attempt
+    in_this_run = 0 < run_from <= standing.attempt < attempt
     return in_this_run and standing.state in OUTCOMES
 
 
 def ended(agenda_id: str, attempt: int, state: State) -> LeaseLostError:
-    """What a worker is told at an attempt that has ended, or of an agenda that has."""
+    """The error for a worker whose attempt has ended, or whose agenda has."""
     is_retrying = state is State.RETRYING
     reason = "it has failed" if is_retrying else f"the agenda has ended, {state.value}"
     return LeaseLostError(agenda_id, attempt, "ended", reason, state=state.value)

@@ -27,7 +27,7 @@ class PastAttempt(Struct, frozen=True):
         outcome: `failed`, `lost` if its puller fell silent, or how the agenda had ended
             before it was run again.
         message: Why it failed.
-        diagnostics: What was told of it; of its operations, `prior` has it.
+        diagnostics: What was reported of it; of its operations, `prior` has it.
     """
 
     attempt: int
@@ -52,10 +52,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         lease_ms: The longest that a claim or renewal of the attempt asked for; 0 before any.
         waiting_until: While WAITING, when it is due.
         waiting_for: While WAITING, why.
-        stopping: Why the attempt is to stop, once its puller was told.
+        stopping: Why the attempt is to stop, once its puller was notified.
         history: Earlier attempts, oldest first, at most `MAX_HISTORY`.
         issues: Why it was refused.
-        callback_url: Who is told how it ends.
+        callback_url: Where its end is reported to.
     """
 
     agenda_id: str
@@ -88,7 +88,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def lease_until(self) -> datetime | None:
-        """When the attempt is given up unless it is heard of; None unless it runs."""
+        """When the attempt is given up without a heartbeat; None unless it runs."""
         if (
             self.state is not State.RUNNING
             or self.last_heartbeat_at is None
@@ -117,7 +117,7 @@ _NAMED: Final = msgspec.json.Decoder(_OperationName)
 
 
 def appended_name(one: AppendedOperation) -> str:
-    """The name of an appended operation; empty if a foreign puller told of none."""
+    """The name of an appended operation; empty if a foreign puller gave none."""
     try:
         return _NAMED.decode(one.operation).name
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Callbacks: what a customer's server is told when an agenda has ended, and its signature."""
+"""Webhooks: what is sent to a customer's server when an agenda has ended, and its signature."""
 
 import hashlib
 import hmac
@@ -22,10 +22,10 @@ _SECRET_BYTES: Final = 32
 
 
 class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
-    """The body of a callback, JSON.
+    """The body of a webhook, JSON.
 
     Attributes:
-        id: The same for every try: what a receiver tells repeats by.
+        id: The same for every try: by it a receiver knows repeats.
         agenda_id: What the customer calls it.
         state: `succeeded`, `failed`, `cancelled` or `expired`.
     """
@@ -45,7 +45,7 @@ class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
 
 
 class WebhookExhausted(Event, frozen=True):
-    """A dead letter of `pop.dead-webhooks`: a callback that no try could deliver.
+    """A dead letter of `pop.dead-webhooks`: a webhook that no try could deliver.
 
     Attributes:
         webhook_id: As in the header `Pop-Callback-Id`.
@@ -68,7 +68,7 @@ def webhook_payload(before: Summary | None, after: Summary) -> AgendaEnded | Non
     """The callback that a change of a summary gives rise to, if any.
 
     One for each attempt that an agenda ends with: an agenda that is run again and ends again
-    is told of again, under another id.
+    is reported again, under another id.
     """
     if not after.callback_url or after.state not in OUTCOMES:
         return None
@@ -103,8 +103,8 @@ def signature(body: bytes, at: datetime, secrets: Sequence[str]) -> str:
     changed there are two, and a receiver accepts either.
     """
     seconds = str(int(at.timestamp()))
-    told = seconds.encode() + b"." + body
-    marks = [hmac.new(one.encode(), told, hashlib.sha256).hexdigest() for one in secrets]
+    signed = seconds.encode() + b"." + body
+    marks = [hmac.new(one.encode(), signed, hashlib.sha256).hexdigest() for one in secrets]
     return ",".join([f"t={seconds}", *(f"v1={mark}" for mark in marks)])
 
 

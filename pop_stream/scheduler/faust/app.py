@@ -1,6 +1,8 @@
-"""The Faust application's settings: what of Faust is used, and how it reaches the cluster.
+"""The Faust application: its settings, its bounded queues, and a recovery that reads nothing.
 
-A queue of Faust's that is full by its records or by their bytes, whichever comes first.
+Of Faust the scheduler uses membership of the group, the assignment of partitions, the agent's
+stream and the commits. It switches off what it does itself: reading the table's changelog,
+creating topics, the web server.
 """
 
 from collections.abc import Callable
@@ -19,22 +21,29 @@ from pop_stream.scheduler.record_builders import PART
 from pop_stream.settings import Settings
 
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
-"""Of values that were read and wait for the agent. Faust counts records, and one of ours may be
-of 100 bytes or of nearly a megabyte: as many as it takes of the small ones would be 4 GB."""
+"""Most bytes of values that were read and wait for the agent. Faust bounds its queues by
+records alone, and a record of `pop.ready` may have 100 bytes or nearly a megabyte."""
+
+_BUFFERED_RECORDS: Final = 4_096
+"""Most records that wait for the agent."""
+
+_MIN_REBALANCE_S: Final = 10.0
+"""Shortest time that the group waits for its members to join."""
 
 
 class ByteBoundedQueue(ThrowableQueue):  # type: ignore[misc]  # Faust is untyped
-    """Its size is in records; larger ones count as several.
+    """A queue that is full by its records or by their bytes, whichever comes first.
 
-    Faust stops to fetch for a partition at four fifths of the size, and begins again at two.
+    Its size is in records; large ones count as several. Faust stops fetching for a partition
+    at four fifths of the size and resumes at two fifths.
     """
 
     queued_bytes: int = 0
 
     def qsize(self) -> int:
         """Called by Faust, which compares it with `maxsize`."""
-        of_one: int = max(1, MAX_QUEUED_BYTES // self.maxsize)
-        return max(len(self._queue), self.queued_bytes // of_one)
+        bytes_per_record: int = max(1, MAX_QUEUED_BYTES // self.maxsize)
+        return max(len(self._queue), self.queued_bytes // bytes_per_record)
 
     def clear(self) -> None:
         """Called by Faust when partitions are revoked."""
@@ -45,14 +54,18 @@ class ByteBoundedQueue(ThrowableQueue):  # type: ignore[misc]  # Faust is untype
         self.queued_bytes += _size(item)
         super()._put(item)
 
-    def _get(self) -> Any:  # noqa: ANN401
+    def _get(self) -> Any:  # noqa: ANN401  # Faust is untyped
         item = super()._get()
         self.queued_bytes -= _size(item)
         return item
 
 
+def _size(event: Any) -> int:  # noqa: ANN401  # Faust is untyped
+    return len(event.message.value or b"")
+
+
 class ByteBoundedApp(faust.App):  # type: ignore[misc]  # Faust is untyped
-    """An application whose streams wait in such queues."""
+    """An application whose streams wait in queues bounded by bytes."""
 
     def FlowControlQueue(  # noqa: N802  # the name is Faust's
         self, maxsize: int | None = None, *, clear_on_resume: bool = False
@@ -63,28 +76,25 @@ class ByteBoundedApp(faust.App):  # type: ignore[misc]  # Faust is untyped
         )
 
 
-def _size(event: Any) -> int:  # noqa: ANN401  # Faust is untyped
-    return len(event.message.value or b"")
-
-
-_BUFFERED_RECORDS: Final = 4_096
-_MIN_REBALANCE_S: Final = 10.0
-
-
 class _NoRecovery(Recovery):  # type: ignore[misc]  # Faust is untyped
-    """Nothing is read by Faust: see `FaustReadyTable.recover`. All three are called by it."""
+    """Reads nothing of the changelog, which `FaustReadyTable.recover` reads.
+
+    Faust reads it a record at a time, and what ends its reading is an event that the same loop
+    clears again: whoever does not wait for it yet waits for ever.
+    """
 
     def need_recovery(self) -> bool:
+        """Called by Faust after each rebalance."""
         return False
 
     async def _build_highwaters(self, *_: Any) -> None:  # noqa: ANN401
-        pass
+        """Called by Faust; needed for its own reading only."""
 
     async def _build_offsets(self, *_: Any) -> None:  # noqa: ANN401
-        pass
+        """Called by Faust; needed for its own reading only."""
 
     async def _seek_offsets(self, *_: Any) -> None:  # noqa: ANN401
-        pass
+        """Called by Faust; needed for its own reading only."""
 
 
 class _TableManagerWithoutRecovery(TableManager):  # type: ignore[misc]  # Faust is untyped
@@ -98,7 +108,7 @@ class _TableManagerWithoutRecovery(TableManager):  # type: ignore[misc]  # Faust
         return self._recovery
 
     async def on_start(self) -> None:
-        """Called by Faust, which would first sleep for a second, and all partitions with it."""
+        """Called by Faust, whose own method first sleeps for a second."""
         await self._update_channels()
         await self.recovery.start()
 
@@ -109,39 +119,29 @@ def faust_app(
     on_heartbeat: Callable[[float], None] = lambda _: None,
     on_expelled: Callable[[], None] = lambda: None,
 ) -> Any:  # noqa: ANN401  # Faust is untyped
-    """An application without agents or tables, whose topics exist already.
+    """Make an application without agents or tables, whose topics exist already.
 
     Args:
-        settings: Where the cluster is, and how patient to be.
+        settings: Connection, timeouts and names.
         on_heartbeat: See `HardenedTransport`.
-        on_expelled: See there too.
+        on_expelled: See `HardenedTransport`.
     """
-    session_s = settings.session_timeout.total_seconds()
-    brokers = settings.kafka_bootstrap.split(",")
+    part = f"{settings.topic_prefix}{PART}"
     app = ByteBoundedApp(
-        f"{settings.topic_prefix}{PART}",
-        broker=";".join(f"aiokafka://{one}" for one in brokers),
-        broker_credentials=_credentials(settings),
+        part,
         store="memory://",
         datadir=str(settings.scheduler_data),
         autodiscover=False,
         web_enabled=False,
+        # The changelog of a table is read back with the serializers of the application.
         key_serializer="raw",
         value_serializer="raw",
-        broker_client_id=group_members.member_client_id(
-            settings, f"{settings.topic_prefix}{PART}"
-        ),
-        broker_session_timeout=session_s,
-        broker_heartbeat_interval=session_s / 3,
-        # A member that hears the group and does not come to it holds all others up as long.
-        broker_rebalance_timeout=max(2 * session_s, _MIN_REBALANCE_S),
-        broker_commit_interval=1.0,
-        consumer_metadata_max_age_ms=clients.METADATA_AGE_MS,
         stream_buffer_maxsize=_BUFFERED_RECORDS,
         table_standby_replicas=0,
         topic_allow_declare=False,
         topic_disable_leader=True,
         TableManager=_TableManagerWithoutRecovery,
+        **_broker_settings(settings, part),
     )
     app.transport = HardenedTransport(app.conf.broker_consumer, app)
     app.transport.evict_own_predecessor = partial(
@@ -155,8 +155,25 @@ def faust_app(
     return app
 
 
+def _broker_settings(settings: Settings, part: str) -> dict[str, Any]:
+    """How the application reaches the brokers, and how long each side waits for the other."""
+    session_s = settings.session_timeout.total_seconds()
+    brokers = settings.kafka_bootstrap.split(",")
+    return {
+        "broker": ";".join(f"aiokafka://{one}" for one in brokers),
+        "broker_credentials": _credentials(settings),
+        "broker_client_id": group_members.member_client_id(settings, part),
+        "broker_session_timeout": session_s,
+        "broker_heartbeat_interval": session_s / 3,
+        # A member that sends heartbeats and does not join delays all others for so long.
+        "broker_rebalance_timeout": max(2 * session_s, _MIN_REBALANCE_S),
+        "broker_commit_interval": 1.0,
+        "consumer_metadata_max_age_ms": clients.METADATA_AGE_MS,
+    }
+
+
 def _credentials(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
-    """Faust's own form of the connection settings; None for a plain connection."""
+    """The connection's security in Faust's own form; None for a plain connection."""
     if settings.kafka_security_protocol == "PLAINTEXT":
         return None
     context = None

@@ -1,4 +1,8 @@
-"""The port `BacklogTable` on a Faust table of raw bytes."""
+"""The port `BacklogTable` on a Faust table of raw bytes.
+
+Faust keeps the rows in memory and would write and read their changelog a record at a time,
+through two threads. Both are done beside it here, in batches.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
@@ -12,24 +16,25 @@ ReadToEnd = Callable[
     [Mapping[TopicPartition, int]],
     AsyncGenerator[tuple[int, Sequence[ConsumedRecord], int], None],
 ]
-"""Reads partitions from offsets to their ends; see `bus.whole.read_on`."""
+"""Reads partitions from offsets to their ends: yields a partition's number, some of its
+records, and the offset after them. See `pop_stream.kafka.topic_reader.read_to_end`."""
 
 
 class FaustReadyTable:
-    """Rows keyed by text that starts with the partition the row belongs to, and a slash.
+    """Rows whose keys begin with the partition they belong to, and a slash.
 
-    Faust would write and read their changelog a record at a time; here that is done beside it,
-    in lots.
+    After each rebalance `assign` is called first and `recover` until it returns True; only then
+    are the rows read or written. All methods are called from the event loop of the agent.
 
     Args:
         table: A Faust table with raw keys and values, kept in memory.
         publisher: Writes the changelog.
         read_to_end: Reads the changelog.
-        owns: Whether a partition is surely this worker's at the moment: one that was
-            frozen may write nothing of what it had gathered.
+        owns: Whether a partition is certainly this process's at the moment. Until it is, its
+            rows wait: a process that was frozen must write nothing of what it had gathered.
 
     Attributes:
-        rows_recovered: Rows read so far, deletions among them.
+        rows_recovered: Records of the changelog read since the start, deletions included.
     """
 
     def __init__(
@@ -43,7 +48,7 @@ class FaustReadyTable:
         self._read_to_end = read_to_end
         self._next: dict[int, int] = {}
         self._unread: set[int] = set()
-        self._settled_at = 0
+        self._assigned_at = 0
         self.rows_recovered = 0
         self._assigned: Set[int] = frozenset()
         self._changelog_writer = ChangelogWriter(
@@ -89,63 +94,70 @@ class FaustReadyTable:
         """See the port."""
         await self._changelog_writer.wait_durable(self.written if written is None else written)
 
-    def settle(self, partitions: Set[int]) -> None:
-        """The group has settled, and these are this worker's; to be called each time.
+    def assign(self, partitions: Set[int]) -> None:
+        """Called after each rebalance with all partitions that are this process's now.
 
-        Rows of a partition that stays are kept, and only what was written since, here or by
-        somebody who had it meanwhile, is read.
+        Rows of a partition that stays are kept; only what was written since, here or by another
+        process that had it meanwhile, will be read. Rows of all others are dropped.
         """
         for partition in self._assigned ^ partitions:
             self._discard(partition)
         self._assigned = frozenset(partitions)
         self._unread = set(partitions)
-        self._settled_at = self._table.app.rebalancing_count
+        self._assigned_at = self._table.app.rebalancing_count
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all rows of this worker's partitions have been read."""
+    def is_recovered(self) -> bool:
+        """Whether all rows of the assigned partitions have been read."""
         return not self._unread
 
     async def recover(self) -> bool:
-        """Read what is still unread of this worker's partitions; before anything else is done.
+        """Read the rows of the assigned partitions that are not in memory yet.
+
+        Returns at once if there are none.
 
         Returns:
-            Whether they are whole; not if another rebalance has begun, which waits for this.
+            Whether all are in memory. False if another rebalance has begun, which waits for
+            this call to return.
 
         Raises:
-            KafkaError, OSError: If the brokers do not tell; what was read so far is kept.
+            KafkaError, OSError: If the brokers do not answer. What was read is kept, and the
+                next call continues after it.
         """
-        if self.is_complete:
+        if self.is_recovered:
             return True
         topic = self._changelog()
         starts = {TopicPartition(topic, one): self._next.get(one, 0) for one in self._unread}
-        rows = self._table.data.data
         async with aclosing(self._read_to_end(starts)) as batches:
-            async for partition, records, reached in batches:
+            async for partition, records, end in batches:
                 if self._is_rebalancing:
                     return False
-                for record in records:
-                    if record.value is None:
-                        rows.pop(record.key, None)
-                    else:
-                        rows[record.key] = record.value
-                self._next[partition] = reached
-                self.rows_recovered += len(records)
+                self._apply(records)
+                self._next[partition] = end
         if self._is_rebalancing:
             return False
         self._unread.clear()
         return True
 
+    def _apply(self, records: Sequence[ConsumedRecord]) -> None:
+        rows = self._table.data.data
+        for record in records:
+            if record.value is None:
+                rows.pop(record.key, None)
+            else:
+                rows[record.key] = record.value
+        self.rows_recovered += len(records)
+
     @property
     def _is_rebalancing(self) -> bool:
         count: int = self._table.app.rebalancing_count
-        return count != self._settled_at
+        return count != self._assigned_at
 
     def _discard(self, partition: int) -> None:
-        """Have the partition read from its first row, should it be this worker's.
+        """Drop the partition's rows, so that it is read from its first row if it comes back.
 
-        Faust's memory store keeps what was written locally, also once the partition is lost;
-        after its return those rows would hide deletions made elsewhere.
+        Faust's memory store keeps locally written rows of a lost partition. When it comes back
+        they would hide deletions made by another process.
         """
         local = self._table.data.data
         for key in [key for key in local if _partition_of(key) == partition]:
@@ -154,14 +166,14 @@ class FaustReadyTable:
         self._next.pop(partition, None)
 
     def _write(self, row: bytes, value: bytes | None) -> None:
-        owner = _partition_of(row)
-        if owner is None:
+        partition = _partition_of(row)
+        if partition is None:
             msg = f"the key {row!r} names no partition"
             raise ValueError(msg)
-        self._changelog_writer.add(owner, row, value)
+        self._changelog_writer.add(partition, row, value)
 
     def _current_value(self, row: bytes) -> bytes | None:
-        # Not through the table itself, which asks its sensors around every look-up.
+        # Not through the table itself, which calls its sensors around every look-up.
         value: bytes | None = self._table.data.data.get(row)
         return value
 
@@ -171,6 +183,6 @@ class FaustReadyTable:
 
 
 def _partition_of(key: bytes) -> int | None:
-    """The partition in a row's key; None for one that no version of this code has written."""
+    """The partition that a row's key begins with; None if the key has another form."""
     head = key.partition(b"/")[0]
     return int(head) if head.isdigit() and key.count(b"/") > 1 else None

@@ -1,139 +1,94 @@
-"""Faust's transport, which tells of heartbeats, and lets no partition wait for another."""
+"""Faust's Kafka transport with a hardened client and commits that no missing record holds up.
 
-import asyncio
+Faust makes the transport, the transport the consumer, the consumer a thread with an event loop,
+and that thread the client of aiokafka. Each step is overridden here for what the next one
+needs.
+"""
+
 import sys
 from collections.abc import Awaitable, Callable
-from time import monotonic
-from types import SimpleNamespace
 from typing import Any, Final
 
-import structlog
 import uvloop
 from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
 
 from pop_stream.kafka.hardening.commit_guard import guard_commits
 from pop_stream.kafka.hardening.fetcher import harden_fetcher, use_adaptive_fetch_wait
-from pop_stream.ports.records import TopicPartition
+from pop_stream.scheduler.faust import client_internals
 
-_AGAIN_AFTER_S: Final = 0.5
-
-_SWITCH_S: Final = 0.0005
+_SWITCH_INTERVAL_S: Final = 0.0005
+"""Between the threads of the process. Python's own 5 ms would be waited several times for each
+fetch while the agent's thread is busy."""
 
 _CONSUMED_WITHIN_S: Final = 0.5
-"""Faust leaves records of partitions that it has paused lying there."""
-
-_log = structlog.get_logger()
+"""For so long fetched records may lie in the client: Faust leaves those of paused
+partitions."""
 
 
 class _FaustConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
     def _create_consumer(self, loop: Any) -> Any:  # noqa: ANN401  # Faust is untyped
-        made = super()._create_consumer(loop)
-        self.transport.skip_silent_brokers(made._client)  # noqa: SLF001  # no other way to it
-        return made
+        """Called by Faust before the client starts; there is no other access to it by then."""
+        consumer = super()._create_consumer(loop)
+        self.transport.skip_silent_brokers(client_internals.client_of(consumer))
+        return consumer
 
     async def on_start(self) -> None:
-        """Called by Faust, in the consumer's thread."""
-        # Several times for each fetch, this thread would wait 5 ms for a busy one to let it on.
-        sys.setswitchinterval(_SWITCH_S)
+        """Called by Faust in the consumer's thread; starts the client and hardens it."""
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         await self.transport.evict_own_predecessor()
         await super().on_start()
-        harden_fetcher(self._consumer, within_s=_CONSUMED_WITHIN_S)
-        guard_commits(self._consumer)
-        fetcher = self._consumer._fetcher  # noqa: SLF001
-        tables = self.transport.app.tables
-        restrict_fetches(fetcher, lambda tp: tp.topic not in tables.changelog_topics)
-        use_adaptive_fetch_wait(self._consumer)
-        coordinator = self._consumer._coordinator  # noqa: SLF001
-        self.transport.follow(coordinator)
-        _report_membership(coordinator, self.transport)
-        rejoin_on_error(coordinator)
-
-
-def _report_membership(coordinator: Any, transport: "HardenedTransport") -> None:  # noqa: ANN401
-    """Nothing of the client's tells when the group has last known this member, or forgot it."""
-    beat, forget = coordinator._do_heartbeat, coordinator.reset_generation  # noqa: SLF001
-
-    async def heartbeat() -> bool:
-        asked_at = monotonic()
-        is_known: bool = await beat()
-        if is_known:
-            transport.on_heartbeat(asked_at)
-        return is_known
-
-    def reset() -> None:
-        transport.on_expelled()
-        forget()
-
-    coordinator._do_heartbeat = heartbeat  # noqa: SLF001
-    coordinator.reset_generation = reset
-
-
-def restrict_fetches(fetcher: Any, is_wanted: Callable[[Any], bool]) -> None:  # noqa: ANN401
-    """Have a client's fetcher ask for these partitions only, whatever it is assigned.
-
-    Faust has the table's changelog assigned to it, and each request would ask for it too,
-    though it is read beside Faust.
-    """
-    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
-
-    def actions_of_wanted(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-        wanted = [tp for tp in assignment.tps if is_wanted(tp)]
-        return look(SimpleNamespace(tps=wanted, state_value=assignment.state_value))
-
-    fetcher._get_actions_per_node = actions_of_wanted  # noqa: SLF001
-
-
-def rejoin_on_error(coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
-    """What the client cannot mend it hands to its reader, and waits for that to take it.
-
-    Faust reads past the part of the client that hands it on, so it would wait for ever.
-    """
-
-    async def join_again(error: BaseException) -> None:
-        _log.warning("group.rejoining", error=repr(error))
-        await asyncio.sleep(_AGAIN_AFTER_S)
-        coordinator.request_rejoin()
-
-    coordinator._push_error_to_user = join_again  # noqa: SLF001
+        consumer, tables = self._consumer, self.transport.app.tables
+        harden_fetcher(consumer, within_s=_CONSUMED_WITHIN_S)
+        guard_commits(consumer)
+        client_internals.restrict_fetches(
+            client_internals.fetcher_of(consumer),
+            lambda tp: tp.topic not in tables.changelog_topics,
+        )
+        use_adaptive_fetch_wait(consumer)
+        coordinator = client_internals.coordinator_of(consumer)
+        self.transport.track_coordinator(coordinator)
+        client_internals.report_heartbeats(coordinator, self.transport.on_heartbeat)
+        client_internals.report_expulsion(coordinator, self.transport.on_expelled)
+        client_internals.rejoin_on_error(coordinator)
 
 
 class _FaustConsumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
     def _new_offset(self, tp: Any) -> int | None:  # noqa: ANN401  # Faust is untyped
-        """What may be committed: all up to the last record that was acknowledged.
+        """Called by Faust with each commit: the offset after the last acknowledged record.
 
-        Called by Faust. Left to itself, it waits for every record in between, and some never
-        come: what a rebalance drops from its queues it neither hands on nor takes note of, and
-        it would commit nothing of the partition ever again. The records in between have been
-        read beside it, and handled first.
+        Records before it that Faust lost have been read beside it and handled first.
         """
-        acknowledged: list[int] = self._acked[tp]
-        newest = max(acknowledged, default=None)
-        acknowledged.clear()
-        self._acked_index[tp].clear()
+        newest = client_internals.take_newest_acknowledged(self, tp)
         return None if newest is None else newest + 1
 
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:  # noqa: ANN401
-        """Called by Faust; what is missing is of no interest, see above."""
+        """Called by Faust for offsets that are missing, which `_new_offset` has no use for.
+
+        Faust's own bookkeeping costs time quadratic in their number.
+        """
 
     def _new_consumer_thread(self) -> _FaustConsumerThread:
-        loop = uvloop.new_event_loop()
+        """Called by Faust once; the thread has an event loop of uvloop."""
         thread = _FaustConsumerThread(
-            self, loop=self.loop, thread_loop=loop, beacon=self.beacon
+            self, loop=self.loop, thread_loop=uvloop.new_event_loop(), beacon=self.beacon
         )
-        thread._close_thread_loop_on_stop = True  # noqa: SLF001  # as of a loop of its own
+        client_internals.close_loop_with_thread(thread)
         return thread
 
 
 class HardenedTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here
-    """See `harden_fetcher` and `use_adaptive_fetch_wait`.
+    """The transport of the scheduler's application.
+
+    The four callbacks are set before it starts. They are called in the consumer's thread.
 
     Attributes:
-        on_heartbeat: Told when a heartbeat was sent that the group then answered; called in
-            the consumer's thread.
-        on_expelled: Told that the group has expelled this member; called in that thread, and
-            before Faust waits for the record under way.
-        evict_own_predecessor: Called before this member joins its group; in that thread.
-        skip_silent_brokers: Given the client before it starts; in that thread.
+        on_heartbeat: Called with the moment, on the monotonic clock, at which a heartbeat was
+            sent that the group then acknowledged.
+        on_expelled: Called when the group has expelled this member, before partitions are
+            revoked.
+        evict_own_predecessor: Awaited before this member joins its group.
+        skip_silent_brokers: Called with the client before it starts.
     """
 
     Consumer: Any = _FaustConsumer
@@ -143,21 +98,18 @@ class HardenedTransport(driver.Transport):  # type: ignore[misc]  # Faust is unt
     skip_silent_brokers: Callable[[Any], None]
     _coordinator: Any = None
 
-    def follow(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
-        """The client's part that keeps membership; called in the consumer's thread."""
+    def track_coordinator(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
+        """Remember the client's coordinator; called in the consumer's thread when it starts."""
         self._coordinator = coordinator
 
     def end_offset(self, topic: str, partition: int) -> int | None:
-        """The offset after the last record, as the newest fetch told; None before the first."""
-        subscribed = self._coordinator and self._coordinator._subscription.subscription  # noqa: SLF001
-        if not subscribed or subscribed.assignment is None:
+        """The offset after a partition's last record; None before its first fetch."""
+        if self._coordinator is None:
             return None
-        state = subscribed.assignment.state_value(TopicPartition(topic, partition))
-        end: int | None = None if state is None else state.highwater
-        return end
+        return client_internals.highwater(self._coordinator, TP(topic, partition))
 
     def generation(self) -> int:
-        """By which every settling of the group is greater than the one before; 0 before any."""
+        """The group's generation, which grows with each rebalance; 0 before the first."""
         if self._coordinator is None:
             return 0
         return max(0, int(self._coordinator.generation))

@@ -1,15 +1,15 @@
-"""The Faust application: one agent on `pop.ready` that owns the ReadyAgenda table.
+"""The scheduler's process: a Faust agent on `pop.ready`, and what runs beside it.
 
-What Faust does not promise is met here: nothing may leave the agent's loop, for Faust would
-acknowledge the event; the table's topic is created beforehand, for Faust would create it
-with one replica; and the table, and a partition's backlog from it, is read on the first event,
-for Faust takes its time over it, may not come to its end, and swallows errors.
+Faust gives membership of the group, assignments, records and commits. What it does not promise
+is met here. An exception that leaves the agent's loop would acknowledge its record, so none
+does. The table's topic exists beforehand, as Faust would create it with one replica. The table
+is read when the first record of an assignment comes, before that record is handled.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -26,6 +26,7 @@ from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord
 from pop_stream.scheduler.emitted_attempts import NewestReader
 from pop_stream.scheduler.event_handler import ReadyEventHandler
+from pop_stream.scheduler.faust import client_internals
 from pop_stream.scheduler.faust.app import faust_app
 from pop_stream.scheduler.faust.table import FaustReadyTable, ReadToEnd
 from pop_stream.scheduler.metrics import SchedulerCollector
@@ -37,139 +38,165 @@ from pop_stream.scheduler.usage_reporter import UsageReporter
 from pop_stream.settings import Settings
 
 TABLE: Final = "ready"
+"""The Faust table's name, and the middle of its changelog topic's."""
 
-_LOOK_AHEAD: Final = 32
+_PEEKED_EVENTS: Final = 32
+"""How many of the next events are searched for one of the same partition."""
 
 _STOP_TIMEOUT_S: Final = 10.0
 
 _log = structlog.get_logger()
 
 
-class Scheduler:
-    """Runs the agent and the ticker until told to stop; `registry` holds its metrics.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerPorts:
+    """What the scheduler reads from and writes to.
 
-    Args:
-        settings: Where the cluster is, and how patient to be.
-        publisher: For emission; ours, because Faust's is serial and does not await acks.
+    Attributes:
+        publisher: Of rounds, rows and all else; its own, idempotent, with acks=all. Faust's
+            producer is serial, and its sends are not awaited.
         definitions: Customers and insights in force.
-        probe: For consumer lag.
+        probe: Reads offsets and lags.
         clock: For the instants in events.
-        create_topic: Makes sure an insight's topic exists.
-        read_skipped: Reads a partition of `pop.ready` beside Faust, from an offset to another.
-        read_newest: Reads what is on insights' topics already.
+        create_topic: Creates an insight's topic, or adds the partitions it lacks.
+        read_skipped: Reads a partition of `pop.ready` beside Faust: partition, first offset,
+            and the offset before which to stop.
+        read_newest: Reads the newest records of insights' topics.
         read_to_end: Reads partitions of the table's changelog.
-        partitions: Of `pop.ready`.
-        ownership: What is surely this worker's; the publisher's fence asks the same.
+        partitions: How many `pop.ready` has.
+        ownership: Which partitions are certainly this process's; the fence of the publisher
+            asks the same object.
     """
 
-    def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
-        self,
-        *,
-        settings: Settings,
-        publisher: Publisher,
-        definitions: DefinitionSource,
-        probe: LagProbe,
-        clock: Clock,
-        create_topic: Callable[[Insight], Awaitable[None]],
-        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumedRecord]],
-        read_newest: NewestReader,
-        read_to_end: ReadToEnd,
-        partitions: int,
-        ownership: PartitionOwnership,
-    ) -> None:
+    publisher: Publisher
+    definitions: DefinitionSource
+    probe: LagProbe
+    clock: Clock
+    create_topic: Callable[[Insight], Awaitable[None]]
+    read_skipped: Callable[[int, int, int], AsyncIterator[ConsumedRecord]]
+    read_newest: NewestReader
+    read_to_end: ReadToEnd
+    partitions: int
+    ownership: PartitionOwnership
+
+
+class Scheduler:
+    """Runs the agent, the ticker, the usage reporter and the watchdog until told to stop.
+
+    Args:
+        settings: Connection, timeouts and limits.
+        ports: What it reads from and writes to.
+
+    Attributes:
+        registry: Of Prometheus: the scheduler's metrics.
+    """
+
+    def __init__(self, settings: Settings, ports: SchedulerPorts) -> None:
         self._topics = Topics(settings.topic_prefix)
-        self._publisher = publisher
-        self._clock = clock
-        self._ownership = ownership
-        # Faust revokes only once the record under way is done, and that one waits for the hold.
+        self._ownership = ports.ownership
+        self._data = settings.scheduler_data
+        self._drain_timeout_s = settings.session_timeout.total_seconds() / 2
+        self._rows_seen = 0
+        self._epoch = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        # An expulsion is reported at once: Faust revokes only when the record being handled is
+        # done, and that record may wait until its partition is certainly owned.
         self._app = faust_app(
             settings,
             on_heartbeat=self._ownership.heartbeat_acknowledged,
             on_expelled=self._ownership.expelled,
         )
-        self._data = settings.scheduler_data
-        self._table = FaustReadyTable(
-            self._app.Table(
-                TABLE,
-                partitions=partitions,
-                key_type=bytes,
-                value_type=bytes,
-            ),
-            publisher,
-            read_to_end,
-            self._ownership.owns,
-        )
-        self._handler = ReadyEventHandler(
-            table=self._table,
-            publisher=publisher,
-            definitions=definitions,
-            clock=clock,
-            topics=self._topics,
-            create_topic=create_topic,
-            partitions=partitions,
-            owns=self._ownership.owns,
-            read_newest=read_newest,
-            epoch=lambda: self._epoch,
-        )
+        self._table = self._make_table(ports)
+        self._handler = self._make_handler(ports)
         self._ticker = Ticker(
             self._handler,
-            probe,
-            publisher,
+            ports.probe,
+            ports.publisher,
             self._topics,
             settings.lag_interval,
-            clock,
-            is_settled=lambda: not self._app.rebalancing,
+            ports.clock,
+            is_stable=lambda: not self._app.rebalancing,
         )
-        self._processor = PartitionProcessor(
+        self._processor = self._make_processor(ports)
+        self._usage_reporter = self._make_usage_reporter(settings, ports)
+        self._watchdog = self._make_watchdog(settings, ports)
+        self.registry = CollectorRegistry()
+        self.registry.register(SchedulerCollector(self._handler.insights, ports.clock))
+        self.registry.register(UNREADABLE_RECORDS)
+        self._attach_agent()
+
+    def _make_table(self, ports: SchedulerPorts) -> FaustReadyTable:
+        table = self._app.Table(
+            TABLE, partitions=ports.partitions, key_type=bytes, value_type=bytes
+        )
+        return FaustReadyTable(table, ports.publisher, ports.read_to_end, self._ownership.owns)
+
+    def _make_handler(self, ports: SchedulerPorts) -> ReadyEventHandler:
+        return ReadyEventHandler(
+            table=self._table,
+            publisher=ports.publisher,
+            definitions=ports.definitions,
+            clock=ports.clock,
+            topics=self._topics,
+            create_topic=ports.create_topic,
+            partitions=ports.partitions,
+            owns=self._ownership.owns,
+            read_newest=ports.read_newest,
+            epoch=lambda: self._epoch,
+        )
+
+    def _make_processor(self, ports: SchedulerPorts) -> PartitionProcessor:
+        ready, transport = self._topics.ready, self._app.transport
+        return PartitionProcessor(
             self._handler,
             self._ticker,
             self._ownership,
-            publisher=publisher,
-            clock=clock,
+            publisher=ports.publisher,
+            clock=ports.clock,
             topics=self._topics,
-            read_skipped=read_skipped,
+            read_skipped=ports.read_skipped,
             recover=self._table.recover,
-            end_offset=lambda one: self._app.transport.end_offset(self._topics.ready, one),
+            end_offset=lambda partition: transport.end_offset(ready, partition),
         )
-        self._is_idle = asyncio.Event()
-        self._is_idle.set()
-        self._drain_timeout_s = settings.session_timeout.total_seconds() / 2
-        self._usage_reporter = UsageReporter(
+
+    def _make_usage_reporter(self, settings: Settings, ports: SchedulerPorts) -> UsageReporter:
+        return UsageReporter(
             self._handler,
-            publisher=publisher,
-            definitions=definitions,
-            clock=clock,
+            publisher=ports.publisher,
+            definitions=ports.definitions,
+            clock=ports.clock,
             topics=self._topics,
             limit=MemoryLoad(settings.scheduler_max_agendas, settings.scheduler_max_bytes),
         )
-        self._rows_seen = 0
-        self._epoch = 0
-        self._watchdog = StallWatchdog(
-            probe,
+
+    def _make_watchdog(self, settings: Settings, ports: SchedulerPorts) -> StallWatchdog:
+        return StallWatchdog(
+            ports.probe,
             self._topics,
-            clock,
+            ports.clock,
             stall_timeout=settings.stall_timeout,
             partitions=lambda: self._ownership.partitions,
             is_suspended=self._is_suspended,
         )
-        self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._handler.schedulers, clock))
-        self.registry.register(UNREADABLE_RECORDS)
+
+    def _attach_agent(self) -> None:
+        # One agent, one record at a time: with more, Faust commits past a record in flight.
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)
         self._app.on_partitions_revoked.connect(self._on_revoked)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Schedule until `stop`; one that stands still ends the process at once.
+        """Schedule until `stop` is set; called once.
+
+        A scheduler that makes no progress ends the process at once, by `os._exit`.
 
         Raises:
-            RuntimeError: If Faust gave up; the process should end and be started again.
+            RuntimeError: If Faust or one of the tasks ended by itself; the process should end
+                and be started again.
         """
-        self._data.mkdir(parents=True, exist_ok=True)
-        self._app.finalize()
-        await self._app.start()
-        _log.info("scheduler.started", topic=self._topics.ready)
+        await self._start_faust()
         stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(self._watchdog.run())
         tasks = {
@@ -182,7 +209,7 @@ class Scheduler:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         is_requested = stop.is_set()
         if watching.done() and not is_requested:
-            # Faust may hang in its stop too, and its thread would keep the process alive.
+            # Faust's stop may hang too, and its thread would keep the process alive.
             _log.error("scheduler.exited", exc_info=watching.exception())
             os._exit(os.EX_SOFTWARE)
         for task in tasks:
@@ -198,8 +225,14 @@ class Scheduler:
             msg = f"the scheduler ended by itself: {cause!r}"
             raise RuntimeError(msg)
 
+    async def _start_faust(self) -> None:
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._app.finalize()
+        await self._app.start()
+        _log.info("scheduler.started", topic=self._topics.ready)
+
     async def _stop_faust(self) -> None:
-        """Have Faust stop, or the process end without it: until then the group waits for us."""
+        """Stop Faust, or end the process without it: a member that hangs holds up its group."""
         try:
             async with asyncio.timeout(_STOP_TIMEOUT_S):
                 await self._app.stop()
@@ -208,8 +241,8 @@ class Scheduler:
             os._exit(os.EX_SOFTWARE)
 
     def _is_suspended(self) -> bool:
-        """Whether work waits for Kafka, or for the table, which is being read and gets on."""
-        if self._table.is_complete:
+        """Whether a lack of commits is excused: records wait for Kafka, or rows keep coming."""
+        if self._table.is_recovered:
             return any(self._ownership.owns(one) for one in self._processor.postponed)
         before, self._rows_seen = self._rows_seen, self._table.rows_recovered
         return self._rows_seen != before
@@ -228,7 +261,7 @@ class Scheduler:
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
         self._epoch = self._app.transport.generation()
-        self._table.settle(partitions)
+        self._table.assign(partitions)
         self._processor.assign(partitions)
         self._ownership.assign(partitions)
         self._ticker.assign(partitions)
@@ -240,9 +273,11 @@ class Scheduler:
         self._processor.revoke(partitions)
 
     async def _release(self, partitions: Set[int]) -> None:
-        """Give partitions up once the record under way is done, or its round would be repeated.
+        """Give up partitions, but first finish the record being handled and its rows.
 
-        Faust hands on no other one meanwhile, and the group waits.
+        Otherwise the next owner would repeat its round. Faust hands on no record meanwhile, and
+        the group waits. If the partitions may be lost already, or it takes longer than half a
+        session, they are given up at once.
         """
         if all(self._ownership.owns(one) for one in partitions):
             try:
@@ -258,6 +293,6 @@ class Scheduler:
 
 
 def _has_next(stream: Any, partition: int) -> bool:  # noqa: ANN401  # a Faust stream
-    """Whether another record of the partition is among the next that the agent will see."""
-    waiting = islice(stream.channel.queue._queue, _LOOK_AHEAD)  # noqa: SLF001  # no way to peek
-    return any(event.message.partition == partition for event in waiting)
+    """Whether one of the agent's next records is of this partition."""
+    events = client_internals.next_events(stream, _PEEKED_EVENTS)
+    return any(event.message.partition == partition for event in events)

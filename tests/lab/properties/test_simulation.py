@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pop_stream.lab.fairness_metrics.audit import audit
 from pop_stream.lab.fairness_metrics.presence import BackloggedCustomers
 from pop_stream.lab.fairness_metrics.service_log import ARRIVED, EMITTED, SETTLED, STARTED
-from pop_stream.lab.simulator.simulation import simulate
-from pop_stream.lab.simulator.virtual_scheduler import SimulatedScheduler
+from pop_stream.lab.simulator.simulation import InMemoryStore, simulate
 from pop_stream.lab.simulator.workload import (
     Arrival,
     DefinitionChange,
@@ -22,9 +21,12 @@ from pop_stream.lab.simulator.workload import (
     SimulationConfig,
 )
 from pop_stream.model.definitions import Customer, Insight
-from pop_stream.model.events.scheduling import Claim
+from pop_stream.model.events.scheduling import Claim, InsightAttemptsReported
 from pop_stream.model.ids import CustomerId
+from pop_stream.policy.backlog.page import PAGE_SLOTS
+from pop_stream.policy.delta import chunked
 from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.insight_scheduler import InsightScheduler
 
 CUSTOMERS = tuple(map(CustomerId, "abcd"))
 COSTS = (0.001, 0.005, 0.02, 0.1, 1.0)
@@ -159,24 +161,29 @@ class Reweighed:
     def __init__(self, costs):
         self.shares, self.costs = {one: Share() for one in "abc"}, costs
         self.insight = Insight(id="x", target=1)
-        self.scheduler = SimulatedScheduler(
-            self.insight, self.shares.__getitem__, is_persisted=True
-        )
+        self.scheduler, self.store = self.new_scheduler(), InMemoryStore()
         self.given, self.due = Counter(), Counter()
         self.present, self.picks = 0.0, 0
         work = [
             placed(f"{one}-{n}", one, cost_s=costs[one]) for n in range(400) for one in "abc"
         ]
-        for one in work:
-            self.scheduler.receive(one)
+        for page in chunked(work, PAGE_SLOTS):
+            self.store.pages[self.scheduler.place(page, 0.0)] = page
+
+    def new_scheduler(self):
+        return InsightScheduler(self.insight, self.shares.__getitem__)
 
     def pick(self):
-        [chosen] = self.scheduler.refill(float(self.picks))
+        now = float(self.picks)
+        self.scheduler.advance_to(now)
+        [chosen] = self.scheduler.plan_round(now, 1).chosen
+        self.store.save(self.scheduler.backlog)
         self.picks += 1
         cost = self.costs[chosen.customer_id]
         self.given[chosen.customer_id] += cost
-        self.scheduler.claim(Claim(chosen.agenda_id, 1), float(self.picks))
-        self.scheduler.settle(settled(chosen.agenda_id, noop=cost))
+        claim, end = Claim(chosen.agenda_id, 1), settled(chosen.agenda_id, noop=cost)
+        for report in ({"claims": (claim,)}, {"settlements": (end,)}):
+            self.scheduler.apply(InsightAttemptsReported("x", **report), float(self.picks))
 
     def look(self):
         """Let the weights of the time since the last look count."""
@@ -184,6 +191,11 @@ class Reweighed:
         for one, share in self.shares.items():
             self.due[one] += share.weight * (present - self.present)
         self.present = present
+
+    def restart(self):
+        self.store.save(self.scheduler.backlog)
+        self.scheduler = self.new_scheduler()
+        self.store.load(self.scheduler.backlog)
 
     def reweigh(self, customer, weight):
         self.look()
@@ -216,7 +228,7 @@ def test_weights_that_change_all_the_time_each_rule_for_as_long_as_they_hold(cos
             world.pick()
         world.reweigh(customer, weight)
         if is_crash:
-            world.scheduler.reload()
+            world.restart()
         for one, cost in costs.items():
             ahead = world.given[one] - world.due[one]
             hair = 1e-6 * max(cost, world.given[one])

@@ -83,7 +83,7 @@ def test_processor_time_is_the_difference_of_two_readings():
     assert cpu_seconds(before, after) == {"a": 0.5, "b": 1.0, "c": 3.0}
 
 
-def test_what_else_the_machine_did_is_told():
+def test_what_else_the_machine_did_is_shown():
     before, after = MachineUsage(10.0, 100.0, 1.0), MachineUsage(14.0, 107.0, 1.4)
     assert other_usage(before, after, 6.0) == {"others": 0.25, "stolen": 0.1}
     # Ticks of the kernel are coarse: ours may seem to be more than all.
@@ -112,13 +112,13 @@ def lifecycle(event, agenda_id, attempt=1, **more):
     return event(agenda_id=agenda_id, at=at, insight_id="i", attempt=attempt, **more)
 
 
-def test_repeats_are_told_apart_from_further_attempts():
-    told = LifecycleCounts()
+def test_repeats_are_distinguished_from_further_attempts():
+    counts = LifecycleCounts()
     for agenda_id, attempt in (("a", 1), ("a", 2), ("b", 1), ("b", 1)):
-        told.note(lifecycle(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1_000))
-    told.note(lifecycle(AgendaFailed, "a", message="no"))
-    told.note(lifecycle(AgendaSucceeded, "a", 2))
-    assert (told.duplicates, told.repeated_starts, told.failures) == (0, 1, 1)
-    told.note(lifecycle(AgendaSucceeded, "a", 2))
-    told.note(lifecycle(AgendaSucceeded, "b"))
-    assert told.duplicates == 1
+        counts.note(lifecycle(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1_000))
+    counts.note(lifecycle(AgendaFailed, "a", message="no"))
+    counts.note(lifecycle(AgendaSucceeded, "a", 2))
+    assert (counts.duplicates, counts.repeated_starts, counts.failures) == (0, 1, 1)
+    counts.note(lifecycle(AgendaSucceeded, "a", 2))
+    counts.note(lifecycle(AgendaSucceeded, "b"))
+    assert counts.duplicates == 1

@@ -25,8 +25,8 @@ def test_what_grows_all_the_time_is_found():
 
 def test_the_report_tells_every_part_and_quantity():
     samples = [ResourceSample(at, 80.0 + at, 20, 5, 3) for at in range(60)]
-    told = report(SoakResult(10, 0, {"ingest": samples}))
-    assert told["flat"] is False
-    assert told["parts"]["ingest"]["rss_mb"]["flat"] is False
-    assert told["parts"]["ingest"]["files"] == {"middle": 20.0, "last": 20.0, "flat": True}
-    assert len(told["samples"]["ingest"]) == 60
+    result = report(SoakResult(10, 0, {"ingest": samples}))
+    assert result["flat"] is False
+    assert result["parts"]["ingest"]["rss_mb"]["flat"] is False
+    assert result["parts"]["ingest"]["files"] == {"middle": 20.0, "last": 20.0, "flat": True}
+    assert len(result["samples"]["ingest"]) == 60

@@ -281,7 +281,7 @@ def test_a_quiet_customers_wait_is_compared_within_each_pair_and_the_median_coun
     assert PhaseComparison(by_age, phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0
 
 
-def test_the_noise_of_the_machine_is_told_by_what_agendas_took_of_what_they_were_told_to():
+def test_the_noise_of_the_machine_is_what_agendas_took_by_what_they_were_to_take():
     phase = phase_of([0.0, 0.0])
     assert runtime_cv(phase) == 0.0
     one, other = phase.attempts

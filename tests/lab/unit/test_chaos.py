@@ -29,12 +29,12 @@ def plan(seed=7, wanted=WANTED):
     return plan_faults(wanted, parts=PARTS, brokers=BROKERS, seed=seed)
 
 
-def test_the_same_seed_makes_the_same_blows_and_another_others():
+def test_the_same_seed_makes_the_same_faults_and_another_others():
     assert plan() == plan()
     assert plan() != plan(seed=8)
 
 
-def test_as_many_blows_as_wanted_in_order_and_in_time():
+def test_as_many_faults_as_wanted_in_order_and_in_time():
     faults = plan()
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
     assert all(0 <= fault.at <= 60 for fault in faults)
@@ -65,7 +65,7 @@ def test_frozen_brokers_are_neither_killed_nor_joined_by_others(seed):
         assert one.at + one.lasts_s < following.at
 
 
-def test_a_seed_makes_the_same_blows_as_before_there_were_frozen_brokers():
+def test_a_seed_makes_the_same_faults_as_before_there_were_frozen_brokers():
     more = plan(wanted=replace(WANTED, broker_freezes=1))
     assert [one for one in plan() if one.kind == "kill"] == [
         one for one in more if one.kind == "kill"
@@ -138,17 +138,17 @@ def test_what_has_not_ended_is_lost(state):
     assert "lost: 1 agendas, such as a" in "\n".join(judged.broken())
 
 
-def test_acknowledged_and_never_heard_of_is_lost():
+def test_acknowledged_and_never_accepted_is_lost():
     assert evaluate(evidence(start()), taken("a", "b"), []).lost == ["b"]
 
 
-def test_accepted_counts_though_nobody_was_told():
+def test_accepted_counts_though_nobody_was_answered():
     known = evidence(start())
     known.accepted_at["late"] = 9.0
     assert evaluate(known, taken("a"), []).lost == ["late"]
 
 
-def test_a_second_start_without_a_blow_is_a_breach():
+def test_a_second_start_without_a_fault_is_a_breach():
     judged = evaluate(evidence(start(), start(at=11.0)), taken("a"), [])
     assert (judged.duplicate_starts, judged.excused_starts) == (1, 0)
     assert list(judged.broken())
@@ -158,7 +158,7 @@ def test_a_second_start_without_a_blow_is_a_breach():
     ("at", "excused"),
     [(10.5, 1), (11.5, 0), (11.0 - RECOVERY_WINDOW_S, 1), (10.0 - RECOVERY_WINDOW_S, 0)],
 )
-def test_a_second_start_is_excused_in_the_aftermath_of_a_blow_only(at, excused):
+def test_a_second_start_is_excused_in_the_aftermath_of_a_fault_only(at, excused):
     judged = evaluate(evidence(start(), start(at=11.0)), taken("a"), [injected(at)])
     assert judged.excused_starts == excused
     assert judged.duplicate_starts == 1 - excused
@@ -193,7 +193,7 @@ def test_a_round_repeated_in_two_parts_is_one_round():
     assert evaluate(known, taken("a"), [injected(3.0)]).rounds_repeated == 1
 
 
-def test_more_rounds_repeated_than_blows_is_a_breach():
+def test_more_rounds_repeated_than_faults_is_a_breach():
     known = evidence(start())
     known.emissions = emissions(("a", 1.0), ("b", 2.0), ("a", 5.0), ("b", 5.0))
     judged = evaluate(known, taken("a"), [injected(3.0)])
@@ -262,7 +262,7 @@ def test_an_insight_that_stands_still_does_not_hide_behind_another():
     assert judged.worst_pause_s == judged.longest_wait_s == pytest.approx(18.0)
 
 
-def test_a_stalled_intake_shows_as_a_pause():
+def test_a_stalled_ingest_shows_as_a_pause():
     """Acknowledged at 1 s, taken by ingest at 19 s, started at once."""
     known = evidence(start("a", 1.5), start("b", 20.0), accepted_at=1.0)
     known.accepted_at["b"] = 19.0

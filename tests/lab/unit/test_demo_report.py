@@ -86,7 +86,7 @@ def test_only_a_run_without_fault_is_clean(run_statistics, agenda_counts, fault)
         assert report.as_json()[fault] == 1
 
 
-def test_run_that_was_never_heard_of_has_no_figures():
+def test_run_that_was_without_events_has_no_figures():
     run_statistics = RunStatistics({"a": "flood", "b": "dora"})
     counts_by_customer = {"flood": AgendaCounts(1, 0, 0), "dora": AgendaCounts(1, 0, 0)}
     report = make_report(

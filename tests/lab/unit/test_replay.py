@@ -8,7 +8,6 @@ from pop_stream.lab.replay.replay import (
     ReadyInput,
     final_decisions,
     replay,
-    share_of_definition,
 )
 from pop_stream.lab.replay.what_if import CustomerOutcome, recorded_outcomes, what_if
 from pop_stream.model.definitions import Customer, Definitions
@@ -21,6 +20,7 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.insight_scheduler import share_of_definition
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ KEYS = {
 
 @pytest.fixture
 def simulate(monkeypatch, capsys):
-    """Run it; returns its exit code, its report if any, and what it told a person."""
+    """Run it; returns its exit code, its report if any, and what it printed for a person."""
 
     def simulate(*arguments):
         monkeypatch.setattr(sys, "argv", ["pop-stream", "simulate", "--json", *arguments])
@@ -144,7 +144,7 @@ def rows(*lines):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "remedy"),
     [
         ("", "line 1: no column 'submit_s', found nothing"),
         (HEADER, "no agendas"),
@@ -173,11 +173,11 @@ def rows(*lines):
         (rows('0,"a,x,1,'), "line 2: unexpected end of data; is a quote open"),
     ],
 )
-def test_a_trace_that_cannot_be_used_is_refused_where_it_is_wrong(trace, text, told):
+def test_a_trace_that_cannot_be_used_is_refused_where_it_is_wrong(trace, text, remedy):
     code, report, said = trace(text)
     assert code != 0
     assert not report
-    assert told in said
+    assert remedy in said
     assert "Traceback" not in said
 
 
@@ -255,7 +255,7 @@ def test_columns_that_mean_nothing_are_named(trace):
     assert "ignored columns: colour" in said
 
 
-def test_a_column_without_a_name_is_not_told_of(trace):
+def test_a_column_without_a_name_is_not_mentioned(trace):
     _, _, said = trace("submit_s,customer,runtime_s,\n0,a,1,\n")
     assert "ignored" not in said
 
@@ -289,7 +289,7 @@ def test_events_tell_of_weights(simulate, tmp_path):
     assert [one.rsplit(",", 1)[1] for one in weighed] == ["4.0"]
 
 
-def test_a_rate_below_one_is_not_told_to_be_none(trace):
+def test_a_rate_below_one_is_not_shown_as_none(trace):
     _, _, said = trace(rows("0,a,x,1,", "99,b,x,1,"))
     assert "2 agendas in 100.00 s, 0.02/s" in " ".join(said.split())
 
@@ -315,7 +315,7 @@ def test_a_new_weight_shows_within_one_depth_of_emissions(simulate):
 
 
 @pytest.mark.parametrize("algorithm", ["round_robin", "fifo"])
-def test_a_new_weight_that_is_ignored_is_told_to_be(simulate, algorithm):
+def test_a_new_weight_that_is_ignored_is_shown_as_ignored(simulate, algorithm):
     _, report, _ = simulate("--scenario", "reweight", "--algorithm", algorithm)
     assert report["reweight_within"] is None or report["reweight_within"] >= 1
 
@@ -368,7 +368,7 @@ def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, options, media, 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "remedy"),
     [
         (("--pool", "2", "--pool-weights", "post=2"), "no agenda is of 'post'"),
         (("--pool", "2", "--pool-weights", "mail=0"), "--pool-weights: 'mail=0' is no weight"),
@@ -377,11 +377,11 @@ def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, options, media, 
         (("--pool-minimums", "mail=1"), "give --trace and --pool"),
     ],
 )
-def test_what_is_no_pool_is_refused(trace, options, told):
+def test_what_is_no_pool_is_refused(trace, options, remedy):
     code, report, said = trace(POOLED, *options)
     assert code != 0
     assert not report
-    assert told in " ".join(said.replace("│", " ").split())
+    assert remedy in " ".join(said.replace("│", " ").split())
 
 
 def test_a_scenario_has_no_pool(simulate):

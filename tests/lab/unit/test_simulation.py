@@ -13,7 +13,6 @@ from pop_stream.lab.fairness_metrics.service_log import (
 )
 from pop_stream.lab.simulator import simulation
 from pop_stream.lab.simulator.simulation import SimulatedRunners, simulate
-from pop_stream.lab.simulator.virtual_scheduler import SimulatedScheduler
 from pop_stream.lab.simulator.workload import (
     Arrival,
     DefinitionChange,
@@ -23,6 +22,7 @@ from pop_stream.lab.simulator.workload import (
     SimulationConfig,
 )
 from pop_stream.model.definitions import Customer, Insight
+from pop_stream.policy.insight_scheduler import InsightScheduler
 
 AT_ONCE = SimulatedEnvironment(runners=1, ingest_s=0.0, emission_s=0.0, relay_s=0.0)
 
@@ -207,17 +207,18 @@ def test_who_takes_over_looks_at_once():
 
 
 def test_claims_tell_whether_a_runner_stood_idle_for_them_and_how_many_are_left(monkeypatch):
-    told = []
+    reported = []
 
-    class Listening(SimulatedScheduler):
-        def claim(self, claim, now, *, idle=0):
-            told.append((claim.sync_matched, idle))
-            super().claim(claim, now, idle=idle)
+    class Recording(InsightScheduler):
+        def apply(self, event, now, **options):
+            idle = sum(one.runners for one in event.idle)
+            reported.extend((claim.sync_matched, idle) for claim in event.claims)
+            return super().apply(event, now, **options)
 
-    monkeypatch.setattr(simulation, "SimulatedScheduler", Listening)
+    monkeypatch.setattr(simulation, "InsightScheduler", Recording)
     environment = SimulatedEnvironment(runners=2, ingest_s=0.0, emission_s=0.1, relay_s=0.0)
     run(flood(count=3), flood(at=9.0), environment=environment)
-    assert told == [(True, 0), (True, 0), (False, 1), (True, 1)]
+    assert reported == [(True, 0), (True, 0), (False, 1), (True, 1)]
 
 
 def test_what_is_far_from_over_can_be_reloaded():
@@ -233,12 +234,6 @@ def test_pullers_that_rebalance_take_nothing_new():
     result = run(flood("a", 3), changes=[GroupRebalance(0.5, 2.0)])
     assert moments(result, STARTED) == [0.0, 2.5, 3.5]
     assert moments(result, SETTLED)[0] == 1.0, "what runs goes on"
-
-
-def test_only_a_persisted_scheduler_can_be_reloaded():
-    desk = SimulatedScheduler(Insight(id="x"), lambda _: None, is_persisted=False)
-    with pytest.raises(ValueError, match="make the scheduler with is_persisted"):
-        desk.reload()
 
 
 def test_costs_that_nobody_declared_are_learned():

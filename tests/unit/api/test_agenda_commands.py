@@ -70,7 +70,7 @@ async def test_what_is_so_already_is_not_sent_again(api):
 @pytest.mark.parametrize(
     ("agenda_id", "action"), [("held", "hold"), ("wait", "release"), ("run", "release")]
 )
-async def test_what_may_take_back_a_command_under_way_is_sent_though_it_seems_done(
+async def test_what_may_revert_a_command_in_flight_is_sent_though_it_seems_done(
     api, agenda_id, action
 ):
     status, answer = await api.post(f"/v1/agendas/{agenda_id}/{action}")
@@ -242,7 +242,7 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
         ("release", {"held", "wait", "run"}, {"failed": 1, "cancelled": 1}),
     ],
 )
-async def test_many_hear_too_what_may_take_back_a_command_under_way_though_it_seems_done(
+async def test_a_bulk_command_that_may_revert_one_in_flight_is_sent_though_it_seems_done(
     api, action, reached, passed_over
 ):
     wish = {"action": action, "filter": {"insight_id": ["files"]}}

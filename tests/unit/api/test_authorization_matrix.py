@@ -164,7 +164,7 @@ async def still_world():
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=names)
-async def test_without_a_sound_key_or_token_nothing_is_told_or_done(still_world, route):
+async def test_without_a_valid_key_or_token_nothing_is_shown_or_done(still_world, route):
     world, unfit_ones = still_world
     before, published = others(world), list(world.publisher.records)
     answers = {}

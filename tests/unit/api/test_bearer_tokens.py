@@ -74,6 +74,7 @@ async def open_world(monkeypatch, *keys):
     async with TestServer(app) as server:
         settings = Settings(
             auth="required",
+            signing_secret="s" * 32,
             jwt_issuer="https://issuer.test",
             jwt_jwks=str(server.make_url("/jwks")),
         )

@@ -40,7 +40,7 @@ def follow(world, path="/v1/agendas/a-own/events"):
 
 
 @pytest.mark.parametrize("path", ["/v1/agendas/a-own/events", "/v1/links/l-own/events"])
-async def test_a_stream_tells_nothing_to_a_key_that_was_revoked_meanwhile(world, path):
+async def test_a_stream_sends_nothing_to_a_key_that_was_revoked_meanwhile(world, path):
     async with follow(world, path) as stream:
         assert "data: " in await chunk(stream)
         revoke(world, "acme", READ)
@@ -66,7 +66,7 @@ async def test_a_stream_goes_on_while_nobody_can_say_whether_the_key_has_ended()
         assert await chunk(stream) == ":"
 
 
-class PatientDesk(MemoryDeliveries):
+class PatientDeliveries(MemoryDeliveries):
     """Lets something happen while a caller waits."""
 
     meanwhile = staticmethod(lambda: None)
@@ -77,15 +77,15 @@ class PatientDesk(MemoryDeliveries):
 
 
 async def test_what_was_waited_for_goes_to_the_next_caller_if_the_key_has_ended():
-    desk = PatientDesk()
-    async with open_world(desk=desk) as world:
-        desk.by_insight["i-own"] = [emitted(insight_id="i-own")]
-        desk.meanwhile = lambda: revoke(world, "acme", PULL)
+    deliveries = PatientDeliveries()
+    async with open_world(deliveries=deliveries) as world:
+        deliveries.by_insight["i-own"] = [emitted(insight_id="i-own")]
+        deliveries.meanwhile = lambda: revoke(world, "acme", PULL)
         headers = {"Authorization": f"Bearer {world.token('acme', PULL)}"}
         async with world.client.post(
             "/v1/insights/i-own/pull", json=WHO, headers=headers
         ) as answer:
             assert answer.status == 401
             assert b'"agendas"' not in await answer.read()
-        assert [one.agenda_id for one in desk.returned] == ["a1"]
+        assert [one.agenda_id for one in deliveries.returned] == ["a1"]
         assert world.publisher.records == []

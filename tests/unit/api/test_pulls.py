@@ -1,6 +1,5 @@
 """Pulling and reporting over HTTP, on in-memory ports."""
 
-import asyncio
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -9,11 +8,10 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import AT, QUICK, open_api, ports, summary
-from api_pulls import WHO, emitted
+from api_pulls import WHO, emitted, holder
 from fakes import ManualClock
 
 from pop_stream.api.app import create_app
-from pop_stream.api.http import access
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.events.base import OperationProgress, PriorProgress
 from pop_stream.model.events.scheduling import AttemptStop
@@ -23,6 +21,7 @@ from pop_stream.policy.lifecycle.states import State
 from pop_stream.settings import Settings
 
 ATTEMPT = "/v1/agendas/a1/attempts/2"
+HOLDER = holder()
 
 
 @pytest.fixture
@@ -34,10 +33,12 @@ async def api():
 @pytest.fixture
 async def held(api):
     """An API of which the caller has pulled attempt 2 of a1."""
-    api.desk.by_insight["files"] = [emitted()]
-    status, _ = await api.post("/v1/insights/files/pull", WHO)
+    api.deliveries.by_insight["files"] = [emitted()]
+    status, body = await api.post("/v1/insights/files/pull", WHO)
     assert status == 200
+    assert body["agendas"][0]["lease_token"] == HOLDER["lease_token"]
     api.publisher.records.clear()
+    api.summaries.put(summary(attempt=2))
     return api
 
 
@@ -47,7 +48,7 @@ def events(api):
 
 
 async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api):
-    api.desk.by_insight["files"] = [emitted("a1", 1), emitted("a2", 1)]
+    api.deliveries.by_insight["files"] = [emitted("a1", 1), emitted("a2", 1)]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 5})
     assert status == 200
     first, second = body["agendas"]
@@ -64,7 +65,7 @@ async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api
 async def test_a_hundred_are_handed_out_at_once(api):
     """POP's queues gave no more than ten."""
     names = [f"a{number}" for number in range(100)]
-    api.desk.by_insight["files"] = [emitted(name, 1) for name in names]
+    api.deliveries.by_insight["files"] = [emitted(name, 1) for name in names]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 100})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, names)
 
@@ -76,7 +77,7 @@ async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
         "store": OperationProgress(name="store", state="waiting", prior=prior),
     }
     api.summaries.put(summary(attempt=2, operations=operations))
-    api.desk.by_insight["files"] = [emitted(resumes=True)]
+    api.deliveries.by_insight["files"] = [emitted(resumes=True)]
     _, body = await api.post("/v1/insights/files/pull", WHO)
     fetch, store = body["agendas"][0]["progress"]["operations"]
     assert (fetch["state"], fetch["result"]) == ("succeeded", 7)
@@ -85,7 +86,7 @@ async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
 
 async def test_retried_agenda_comes_without_it_while_the_database_is_away(api):
     api.summaries.is_away = True
-    api.desk.by_insight["files"] = [emitted(resumes=True)]
+    api.deliveries.by_insight["files"] = [emitted(resumes=True)]
     _, body = await api.post("/v1/insights/files/pull", WHO)
     (one,) = body["agendas"]
     assert (one["resumes"], one["progress"]) == (True, None)
@@ -109,10 +110,10 @@ async def test_wish_that_is_not_sound_is_refused_with_its_field(api, wish, field
 
 
 async def test_attempt_that_another_has_replaced_on_its_way_is_given_to_nobody(api):
-    api.desk.stops["a1"] = AttemptStop(
+    api.deliveries.stops["a1"] = AttemptStop(
         agenda_id="a1", insight_id="files", attempt=2, reason="outdated"
     )
-    api.desk.by_insight["files"] = [emitted(), emitted("a2")]
+    api.deliveries.by_insight["files"] = [emitted(), emitted("a2")]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
     assert [one["agenda_id"] for one in events(api)] == ["a2"]
@@ -125,7 +126,7 @@ async def test_insight_that_does_not_exist_is_not_found(api):
 
 async def test_heartbeat_renews_the_lease_and_needs_no_database(held):
     held.summaries.is_away = True
-    status, heard = await held.post(f"{ATTEMPT}/heartbeat", WHO)
+    status, heard = await held.post(f"{ATTEMPT}/heartbeat", HOLDER)
     assert (status, heard["stop"], heard["lease_ms"]) == (200, None, 60_000)
     (renewed,) = events(held)
     assert (renewed["type"], renewed["attempt"], renewed["insight_id"]) == (
@@ -141,7 +142,7 @@ async def test_progress_is_told_with_its_operations_and_what_was_appended(held):
         {"name": "more", "state": "running", "percent": 10},
     ]
     new = [{"name": "more", "type": "sql", "payload": "@<fetch.out::/size>"}]
-    body = {**WHO, "operations": reports, "append": {"by": "fetch", "operations": new}}
+    body = {**HOLDER, "operations": reports, "append": {"by": "fetch", "operations": new}}
     status, heard = await held.post(f"{ATTEMPT}/progress", body)
     assert (status, heard["appended"]) == (200, ["more"])
     _, progressed = events(held)
@@ -152,7 +153,7 @@ async def test_progress_is_told_with_its_operations_and_what_was_appended(held):
 
 async def test_what_the_agenda_has_already_is_not_appended_again(held):
     new = [{"name": "store", "type": "sql"}]
-    body = {**WHO, "append": {"by": "fetch", "operations": new}}
+    body = {**HOLDER, "append": {"by": "fetch", "operations": new}}
     status, heard = await held.post(f"{ATTEMPT}/progress", body)
     assert (status, heard["appended"]) == (200, [])
     assert [one["type"] for one in events(held)] == ["agenda.heartbeat"]
@@ -177,8 +178,8 @@ async def test_what_the_agenda_has_already_is_not_appended_again(held):
         ({"append": {"by": "fetch", "operations": [{"name": "x"}]}}, "operations[0].type"),
     ],
 )
-async def test_report_that_is_not_sound_is_refused_and_tells_nothing(held, report, field):
-    status, problem = await held.post(f"{ATTEMPT}/progress", {**WHO, **report})
+async def test_an_invalid_report_is_refused_and_publishes_nothing(held, report, field):
+    status, problem = await held.post(f"{ATTEMPT}/progress", {**HOLDER, **report})
     assert status == 422
     assert [issue["field"] for issue in problem["issues"]] == [field]
     assert events(held) == []
@@ -193,7 +194,7 @@ async def test_report_that_is_not_sound_is_refused_and_tells_nothing(held, repor
     ],
 )
 async def test_completion_is_told_as_its_outcome(held, end, kind):
-    status, _ = await held.post(f"{ATTEMPT}/complete", {**WHO, **end})
+    status, _ = await held.post(f"{ATTEMPT}/complete", {**HOLDER, **end})
     assert status == 200
     (told,) = events(held)
     assert (told["type"], told["attempt"]) == (kind, 2)
@@ -203,28 +204,21 @@ async def test_completion_is_told_as_its_outcome(held, end, kind):
 
 @pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
 async def test_wanted_stop_is_told_and_an_outdated_attempt_refused(held, what):
-    body = {**WHO, **({"outcome": "stopped"} if what == "complete" else {})}
+    body = {**HOLDER, **({"outcome": "stopped"} if what == "complete" else {})}
     stop = AttemptStop(agenda_id="a1", insight_id="files", attempt=2, reason="expired")
-    held.desk.stops["a1"] = stop
+    held.deliveries.stops["a1"] = stop
     status, heard = await held.post(f"{ATTEMPT}/{what}", body)
     assert (status, heard["stop"]) == (200, "expired")
-    held.desk.stops["a1"] = msgspec.structs.replace(stop, reason="outdated")
+    held.deliveries.stops["a1"] = msgspec.structs.replace(stop, reason="outdated")
     status, problem = await held.post(f"{ATTEMPT}/{what}", body)
     assert (status, problem["code"]) == (409, "lease_lost")
-
-
-async def test_attempt_that_a_newer_one_follows_is_refused(held):
-    held.desk.handed["a1"] = emitted(attempt=3)
-    status, problem = await held.post(f"{ATTEMPT}/heartbeat", WHO)
-    assert (status, problem["code"]) == (409, "lease_lost")
-    assert "attempt 3 was handed out" in problem["detail"]
 
 
 REPORTS = pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
 
 
 def report_of(what):
-    return {**WHO, **({"outcome": "succeeded"} if what == "complete" else {})}
+    return {**HOLDER, **({"outcome": "succeeded"} if what == "complete" else {})}
 
 
 @REPORTS
@@ -261,6 +255,7 @@ async def test_whoever_reports_on_an_attempt_that_is_over_is_told_why(held, chan
     ids=["nothing", "earlier", "an earlier run's end", "behind", "refused before"],
 )
 async def test_an_attempt_is_not_over_because_the_summary_is_behind(held, known, what):
+    del held.summaries.agendas["a1"]
     if known is not None:
         held.summaries.put(summary(**known))
     assert (await held.post(f"{ATTEMPT}/{what}", report_of(what)))[0] == 200
@@ -270,20 +265,23 @@ async def test_an_attempt_is_not_over_because_the_summary_is_behind(held, known,
 @pytest.mark.parametrize(("days", "status"), [(29, 200), (31, 409)])
 async def test_what_is_kept_no_more_has_ended(api, days, status, what):
     """Its summary would have told so for thirty days."""
-    api.desk.handed["a1"] = emitted(emitted_at=ManualClock().now() - timedelta(days=days))
-    found, problem = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    accepted_at = ManualClock().now() - timedelta(days=days)
+    report = report_of(what) | holder(emitted(accepted_at=accepted_at))
+    found, problem = await api.post(f"{ATTEMPT}/{what}", report)
     assert (found, problem.get("reason")) == (status, "ended" if status == 409 else None)
 
 
 @REPORTS
 async def test_what_was_removed_has_ended_and_its_id_may_be_used_anew(held, what):
-    held.summaries.put(summary(attempt=2))
-    assert (await held.post(f"{ATTEMPT}/heartbeat", WHO))[0] == 200
     del held.summaries.agendas["a1"]
+    assert (await held.post(f"{ATTEMPT}/heartbeat", HOLDER))[0] == 200, "nothing was removed"
+    held.summaries.deleted_until = AT
+    held.publisher.records.clear()
     status, problem = await held.post(f"{ATTEMPT}/{what}", report_of(what))
     assert (status, problem["reason"]) == (409, "ended")
-    held.desk.handed["a1"] = emitted(emitted_at=AT + timedelta(hours=1))
-    assert (await held.post(f"{ATTEMPT}/{what}", report_of(what)))[0] == 200
+    assert events(held) == []
+    younger = report_of(what) | holder(emitted(accepted_at=AT + timedelta(hours=1)))
+    assert (await held.post(f"{ATTEMPT}/{what}", younger))[0] == 200
 
 
 ENDED_BEFORE = pytest.mark.parametrize(
@@ -301,7 +299,7 @@ async def test_what_had_ended_before_is_handed_to_nobody_and_its_end_is_told_aga
 ):
     """Its end was told in the moment in which the scheduler took its attempt for lost."""
     api.summaries.put(summary(attempt=1, state=state))
-    api.desk.by_insight["files"] = [emitted(run_from=1, resumes=True), emitted("a2", 1)]
+    api.deliveries.by_insight["files"] = [emitted(run_from=1, resumes=True), emitted("a2", 1)]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
     renewed, end = events(api)
@@ -312,9 +310,9 @@ async def test_what_had_ended_before_is_handed_to_nobody_and_its_end_is_told_aga
 @REPORTS
 @ENDED_BEFORE
 async def test_whoever_is_at_what_had_ended_before_is_told_so(api, state, told, what):
-    api.desk.handed["a1"] = emitted(run_from=1)
     api.summaries.put(summary(attempt=1, state=state))
-    status, problem = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    report = report_of(what) | holder(emitted(run_from=1))
+    status, problem = await api.post(f"{ATTEMPT}/{what}", report)
     assert (status, problem["reason"], problem["state"]) == (409, "ended", state.value)
     (end,) = events(api)
     assert (end["type"], end["attempt"], end.get("message")) == told
@@ -322,75 +320,79 @@ async def test_whoever_is_at_what_had_ended_before_is_told_so(api, state, told, 
 
 async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(api):
     api.summaries.put(summary(attempt=1, state=State.SUCCEEDED))
-    api.desk.by_insight["files"] = [emitted(run_from=2)]
+    api.deliveries.by_insight["files"] = [emitted(run_from=2)]
     _, body = await api.post("/v1/insights/files/pull", WHO)
     assert [one["attempt"] for one in body["agendas"]] == [2]
 
 
-async def test_attempt_handed_out_before_this_process_began_is_found_in_the_summary(api):
-    api.summaries.put(summary(attempt=2, lease_ms=5_000))
-    status, heard = await api.post(f"{ATTEMPT}/heartbeat", WHO)
-    assert (status, heard["lease_ms"]) == (200, 5_000)
+# ---- what proves that the caller holds the attempt ----
+
+
+@REPORTS
+async def test_a_process_that_never_heard_of_the_attempt_takes_reports_on_it(api, what):
+    """Not even the database need be there."""
     api.summaries.is_away = True
-    status, _ = await api.post(f"{ATTEMPT}/heartbeat", WHO)
-    assert status == 503
+    status, heard = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, heard["lease_ms"]) == (200, 60_000)
+    *_, told = events(api)
+    assert (told["agenda_id"], told["insight_id"], told["attempt"]) == ("a1", "files", 2)
 
 
-@pytest.mark.parametrize(
-    "named", ["a1/attempts/0", "a1/attempts/x", "a1/attempts/9", "zz/attempts/1"]
-)
-async def test_attempt_that_never_was_is_not_found(api, named):
-    api.summaries.put(summary(attempt=2))
-    status, problem = await api.post(f"/v1/agendas/{named}/heartbeat", WHO)
-    assert (status, problem["code"]) == (404, "not_found")
-
-
-async def test_attempt_that_another_process_has_just_handed_out_is_waited_for(api):
-    report = asyncio.create_task(api.post(f"{ATTEMPT}/heartbeat", WHO))
-    async with asyncio.timeout(10):
-        while ("agenda", "a1") not in api.summaries.asked:  # noqa: ASYNC110  # no event
-            await asyncio.sleep(0)
-    api.desk.handed["a1"] = emitted()
-    status, _ = await report
-    assert status == 200
-
-
-# ---- signs of life while nobody can look up whose an attempt is ----
-
-
-@pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
-async def test_whoever_reports_is_alive_even_if_the_attempt_cannot_be_looked_up(api, what):
-    body = {**WHO, **({"outcome": "stopped"} if what == "complete" else {})}
-    api.summaries.is_away = True
-    status, _ = await api.post(f"{ATTEMPT}/{what}", body)
-    assert status == 503
-    assert api.desk.signs == [("a1", 2, ("files",))]
-    assert events(api) == [], "it may be somebody else's"
-
-
-async def test_whoever_waits_for_a_database_that_hangs_is_alive_all_the_while(api, monkeypatch):
-    monkeypatch.setattr(access, "_UNSURE_EVERY_S", 0.01)
-    hangs = asyncio.Event()
-
-    async def hang(_):
-        await hangs.wait()
-
-    monkeypatch.setattr(api.summaries, "agenda", hang)
-    report = asyncio.create_task(api.post(f"{ATTEMPT}/heartbeat", WHO))
-    async with asyncio.timeout(10):
-        while len(api.desk.signs) < 3:  # noqa: ASYNC110  # no event
-            await asyncio.sleep(0)
-        hangs.set()
-        await report
-    told = len(api.desk.signs)
-    await asyncio.sleep(0.05)
-    assert len(api.desk.signs) == told
-
-
-async def test_nothing_is_said_of_an_attempt_that_is_known(held):
+async def test_names_of_operations_are_believed_while_they_cannot_be_looked_up(held):
+    body = {**HOLDER, "operations": [{"name": "other", "state": "running"}]}
+    assert (await held.post(f"{ATTEMPT}/progress", body))[0] == 422
     held.summaries.is_away = True
-    assert (await held.post(f"{ATTEMPT}/heartbeat", WHO))[0] == 200
-    assert held.desk.signs == []
+    assert (await held.post(f"{ATTEMPT}/progress", body))[0] == 200
+
+
+async def test_what_is_appended_is_checked_so_it_waits_for_the_database(held):
+    new = [{"name": "more", "type": "sql"}]
+    held.summaries.is_away = True
+    body = {**HOLDER, "append": {"by": "fetch", "operations": new}}
+    status, problem = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, problem["code"]) == (503, "unavailable")
+    assert events(held) == []
+
+
+TOKEN = HOLDER["lease_token"]
+OTHER_SECRET = Settings(signing_secret="x" * 32)
+
+
+@REPORTS
+@pytest.mark.parametrize(
+    ("token", "remedy"),
+    [
+        (..., "is required; give it"),
+        ("", "send the one that was pulled"),
+        ("a töken", "send the one that was pulled"),
+        ("x" * 3000, "at most 2000"),
+        (f"{TOKEN[:-3]}xx=", "send the one that was pulled"),
+        (TOKEN.replace("v1.", "v2."), "send the one that was pulled"),
+        ("v1.e30=.e30=", "send the one that was pulled"),
+        (holder(settings=OTHER_SECRET)["lease_token"], "send the one that was pulled"),
+        (holder(emitted("a2"))["lease_token"], "not of attempt 2 of a1"),
+        (holder(emitted(attempt=1))["lease_token"], "not of attempt 2 of a1"),
+    ],
+    ids=["missing", "empty", "no token", "long", "forged", "version", "noise",
+         "another secret", "another agenda", "another attempt"],
+)  # fmt: skip
+async def test_whoever_cannot_prove_its_lease_is_told_what_to_send(held, token, remedy, what):
+    body = {**report_of(what), "lease_token": token}
+    if token is ...:
+        del body["lease_token"]
+    status, problem = await held.post(f"{ATTEMPT}/{what}", body)
+    assert (status, problem["code"]) == (422, "invalid")
+    [issue] = problem["issues"]
+    assert issue["field"] == "lease_token"
+    assert remedy in issue["message"].lower()
+    assert len(issue["value"]) <= 200
+    assert events(held) == []
+
+
+@pytest.mark.parametrize("named", ["a1/attempts/0", "a1/attempts/x", "a%20/attempts/1"])
+async def test_attempt_that_never_was_is_not_found(api, named):
+    status, problem = await api.post(f"/v1/agendas/{named}/heartbeat", HOLDER)
+    assert (status, problem["code"]) == (404, "not_found")
 
 
 class Known:
@@ -403,9 +405,9 @@ class Known:
         return self.principal
 
 
-def shared_world():
-    """Insights of two customers and of the operators, and a database that is away."""
-    insights = {
+def shared_insights():
+    """Of two customers and of the operators."""
+    return {
         InsightId(name): Insight(id=name, owner=owner, visibility=visibility)
         for name, owner, visibility in (
             ("i-acme", "acme", "owner"),
@@ -414,33 +416,29 @@ def shared_world():
             ("i-all", None, "global"),
         )
     }
-    behind = ports()
-    behind.definitions.current = Definitions(insights=insights)
-    behind.summaries.is_away = True
-    return behind
 
 
 @pytest.mark.parametrize(
-    ("caller", "signs"),
+    ("caller", "taken"),
     [
-        (
-            Principal("k", "acme", frozenset({Role.PULL})),
-            [("a1@acme", 2, ("i-acme",)), ("a1", 2, ("i-acme",))],
-        ),
+        (Principal("k", "acme", frozenset({Role.PULL})), {"i-acme"}),
         (
             Principal("k", None, frozenset({Role.PULL})),
-            [("a1", 2, ("i-acme", "i-beta", "i-shown", "i-all"))],
+            {"i-acme", "i-beta", "i-shown", "i-all", "i-gone"},
         ),
-        (Principal("k", "acme", frozenset({Role.READ, Role.SUBMIT})), []),
+        (Principal("k", "acme", frozenset({Role.READ, Role.SUBMIT})), set()),
     ],
     ids=["customer", "operator", "no-puller"],
 )
-async def test_a_sign_of_life_goes_to_insights_the_caller_may_pull_from_alone(caller, signs):
-    behind = replace(shared_world(), authenticator=Known(caller))
-    app = create_app(behind, Settings(), pace=QUICK)
-    async with (
-        TestClient(TestServer(app)) as client,
-        client.post(f"{ATTEMPT}/heartbeat", json=WHO) as response,
-    ):
-        assert response.status == 503
-    assert behind.desk.signs == signs
+async def test_a_token_is_of_use_to_those_alone_who_may_pull_from_its_insight(caller, taken):
+    behind = ports()
+    behind.definitions.current = Definitions(insights=shared_insights())
+    app = create_app(replace(behind, authenticator=Known(caller)), Settings(), pace=QUICK)
+    found = {}
+    async with TestClient(TestServer(app)) as client:
+        for insight_id in ("i-acme", "i-beta", "i-shown", "i-all", "i-gone"):
+            body = holder(emitted(insight_id=insight_id))
+            async with client.post(f"{ATTEMPT}/heartbeat", json=body) as response:
+                found[insight_id] = response.status
+    refused = 404 if caller.has_role(Role.PULL) else 403
+    assert found == {one: 200 if one in taken else refused for one in found}

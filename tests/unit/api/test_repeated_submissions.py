@@ -42,7 +42,7 @@ async def test_the_same_again_gets_the_same_answer_and_is_published_once(api, is
     assert len(api.published) == (0 if is_stored else 1)
 
 
-async def test_something_else_under_a_known_id_is_told_in_what_it_differs(api):
+async def test_something_else_under_a_known_id_is_refused_with_the_differences(api):
     stored(api, title="nightly", params={"a": 1})
     status, told = await api.submit(agenda(id="a1", title="weekly", params={"a": True}))
     assert (status, told["code"]) == (409, "id_taken")

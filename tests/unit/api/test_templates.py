@@ -134,7 +134,7 @@ async def test_templates_run_in_lists_of_agendas_too(api):
     ]
 
 
-async def test_an_explanation_tells_how_every_insight_fared(api):
+async def test_an_explanation_has_the_outcome_of_every_insight(api):
     current = api.definitions.current
     for one in (
         Insight(id="urgent", mappers=takes(("http",)), precedence=5, pool="gpu"),

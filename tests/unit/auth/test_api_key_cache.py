@@ -69,7 +69,7 @@ def credentials(store, clock):
     return CredentialVerifier(ApiKeyCache(store, clock))
 
 
-async def test_a_key_tells_its_principal(credentials, make):
+async def test_a_key_names_its_principal(credentials, make):
     key, header = make()
     principal = await credentials.identify(header)
     assert principal == Principal(f"key:{key.id}", "acme", READ)

@@ -44,7 +44,7 @@ def verifier(issuer, clock):
     return TokenVerifier(RULES, Jwks(issuer, clock))
 
 
-async def test_a_token_tells_its_principal(verifier):
+async def test_a_token_names_its_principal(verifier):
     principal = await verifier.identify(token())
     assert principal == Principal("jwt:alice", "acme", frozenset({Role.READ, Role.SUBMIT}))
     assert await verifier.identify(token(EC, "ES256", "k2")) == principal

@@ -5,6 +5,7 @@ import json
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -410,9 +411,12 @@ async def test_an_attempt_is_reported_on_by_its_path(script):
         agenda_id="a1", attempt=3, lease_ms=1000, stop=None, appended=[]
     )
     script.answers = [ok(msgspec.to_builtins(heard))] * 1
+    attempt = SimpleNamespace(agenda_id="a1", attempt=3, lease_token="v1.x.y")  # noqa: S106
     async with script.client() as client:
-        assert await client.heartbeat(heard, "w1") == heard
-    assert script.asked[0].path == "/v1/agendas/a1/attempts/3/heartbeat"
+        assert await client.heartbeat(attempt, "w1") == heard
+    (asked,) = script.asked
+    assert asked.path == "/v1/agendas/a1/attempts/3/heartbeat"
+    assert asked.body == {"puller_id": "w1", "lease_token": "v1.x.y"}
 
 
 async def test_an_api_that_is_away_is_unreachable(unused_tcp_port):

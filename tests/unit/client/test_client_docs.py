@@ -96,7 +96,7 @@ async def test_no_change_is_lost(client):
 
 async def test_a_worker_works(api, client):
     at = summary().accepted_at
-    api.desk.by_insight["files"] = [
+    api.deliveries.by_insight["files"] = [
         EmittedAgenda(
             agenda_id="a1",
             insight_id="files",

@@ -9,7 +9,7 @@ from pop_stream.devserver.errors import DevServerError, FolderLockedError
 from pop_stream.devserver.folder import PORTS, DataFolder
 
 
-def test_a_second_owner_is_refused_and_told_the_first(tmp_path):
+def test_a_second_owner_is_refused_and_shown_the_first(tmp_path):
     with DataFolder(tmp_path), pytest.raises(FolderLockedError) as raised:
         DataFolder(tmp_path).__enter__()
 

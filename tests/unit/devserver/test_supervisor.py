@@ -186,11 +186,11 @@ async def test_a_part_has_the_same_name_again_when_it_is_started_anew(supervisor
     assert names.pop().endswith(".worker")
 
 
-async def test_a_death_is_told_with_the_parts_name_and_holds_no_restart_up(tmp_path):
-    told, is_over = asyncio.Queue(), asyncio.Event()
+async def test_a_death_is_reported_with_the_parts_name_and_holds_no_restart_up(tmp_path):
+    reported, is_over = asyncio.Queue(), asyncio.Event()
 
     async def on_death(instance):
-        told.put_nowait(instance)
+        reported.put_nowait(instance)
         await is_over.wait()
 
     policy = RestartPolicy(first_pause=SOON, longest_pause=SOON)
@@ -200,10 +200,10 @@ async def test_a_death_is_told_with_the_parts_name_and_holds_no_restart_up(tmp_p
         await supervisor.start(part("worker", WAITS))
         supervisor.kill("worker")
         await until(supervisor, lambda parts: parts["worker"].restarts == 1)
-        assert (await told.get()).endswith(".worker")
+        assert (await reported.get()).endswith(".worker")
         is_over.set()
         await supervisor.stop("worker")
-    assert told.empty()  # who is asked to stop leaves by itself
+    assert reported.empty()  # who is asked to stop leaves by itself
 
 
 def test_pauses_double_up_to_the_longest():

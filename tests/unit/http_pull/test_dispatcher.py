@@ -132,7 +132,7 @@ async def test_a_counter_stays_open_for_what_was_returned_to_it(dispatcher):
     assert counter.stop.is_set()
 
 
-async def test_nothing_is_claimed_for_callers_while_much_is_not_told_yet(
+async def test_nothing_is_claimed_for_callers_while_much_is_not_published_yet(
     dispatcher: Dispatcher, publisher: MemoryPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few agendas that is: they are counted by their bytes."""

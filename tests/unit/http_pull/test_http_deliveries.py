@@ -2,16 +2,13 @@
 
 import asyncio
 from datetime import timedelta
-from types import SimpleNamespace
 
 import msgspec
-import pytest
 from puller_fakes import emitted
 
 from pop_stream.kafka.deliveries import MAX_RETURNED_BYTES, KafkaHttpDeliveries
-from pop_stream.model.errors import UnservedError
-from pop_stream.model.events.codec import decode_poll_demand, encode
-from pop_stream.model.events.pull import PollRejected, PollWanted
+from pop_stream.model.events.codec import decode_poll_demand
+from pop_stream.model.events.pull import PollWanted
 from pop_stream.settings import Settings
 
 
@@ -44,21 +41,6 @@ async def test_nothing_is_asked_for_before_it_could_be_heard_what_is_handed_out(
         for task in (telling, taking):
             task.cancel()
         await asyncio.gather(telling, taking, return_exceptions=True)
-
-
-async def test_a_refusal_of_before_this_process_began_is_no_answer_to_its_callers():
-    handouts = KafkaHttpDeliveries(Settings(), Publisher())
-
-    def hear_refusal():
-        told = PollRejected(insight_id="media", reason="nobody can")
-        handouts._on_record(SimpleNamespace(value=encode(told), headers=(), offset=0))
-
-    hear_refusal()
-    handouts._raise_if_rejected("media")
-    handouts._followers[0].following.set()
-    hear_refusal()
-    with pytest.raises(UnservedError, match="nobody can"):
-        handouts._raise_if_rejected("media")
 
 
 async def test_what_callers_left_behind_is_bounded_by_its_bytes():

@@ -5,12 +5,7 @@ import pytest
 
 from pop_stream.model.events.pull import PollWanted
 from pop_stream.model.events.scheduling import EmittedAgenda
-from pop_stream.policy.http_pull import (
-    MAX_DELIVERED_BYTES,
-    PROCESS_TIMEOUT_S,
-    DeliveredAttempts,
-    PollDemand,
-)
+from pop_stream.policy.http_pull import PROCESS_TIMEOUT_S, PollDemand
 
 
 def wanted(count, api_id="x", received=0):
@@ -104,21 +99,3 @@ def test_returned_agenda_goes_to_the_next_who_wants_one_while_its_lease_may_run(
     demand.expire_silent(32.9)
     assert demand.take_returned().agenda_id == "a3"
     assert demand.take_returned() is None
-
-
-def test_newest_attempt_is_remembered():
-    handed = DeliveredAttempts()
-    for attempt in (2, 1):
-        handed.remember(emitted(attempt=attempt))
-    assert handed.of("a1").attempt == 2
-    assert handed.of("a2") is None
-
-
-def test_memory_of_handed_agendas_is_bounded_in_bytes():
-    handed = DeliveredAttempts()
-    body = b'"' + b"x" * (MAX_DELIVERED_BYTES // 4) + b'"'
-    for number in range(6):
-        handed.remember(emitted(f"a{number}", body=body))
-    assert [handed.of(f"a{number}") is not None for number in range(6)] == [
-        False, False, False, True, True, True,
-    ]  # fmt: skip

@@ -65,7 +65,7 @@ async def told_of(records, source):
     return [type(one) for one in events if isinstance(one, AgendaAccepted | AgendaRefused)]
 
 
-async def test_intake_waits_for_the_definitions_that_the_api_judged_by():
+async def test_ingest_waits_for_the_definitions_that_the_api_validated_by():
     assert await told_of(judged_by(b"3", b"7", b"5"), Source()) == [AgendaAccepted] * 3
 
 
@@ -99,6 +99,6 @@ async def test_definitions_that_cannot_be_read_are_waited_for_once_and_told_of(e
             for _ in range(2_000):
                 await abreast.catch_up(judged_by(b"7"))
     assert source.asked == 1
-    assert [(one["event"], one["known"], one["told"]) for one in logs] == [
+    assert [(one["event"], one["known"], one["wanted"]) for one in logs] == [
         ("definitions.stale", 0, 7)
     ]

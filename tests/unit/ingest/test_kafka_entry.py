@@ -27,13 +27,13 @@ CUSTOMERS = {
 
 
 class Hall:
-    """A sorter with a door of its own."""
+    """A processor with a door of its own."""
 
     def __init__(self, secret=None, name="ingest"):
         self.door = QuotaLedger(name, CUSTOMERS.get)
         self.admission = KafkaSubmissionQuota(self.door, secret)
         insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
-        self.sorter = SubmissionProcessor(
+        self.processor = SubmissionProcessor(
             Topics("pop."),
             Definitions(insights={insight.id: insight}),
             max_agenda_bytes=100_000,
@@ -41,14 +41,16 @@ class Hall:
         )
 
     def sort(self, *records, now=NOW):
-        batch = self.sorter.sort(records, now=now)
-        letters = [msgspec.json.decode(one.value, type=RecordRefused) for one in batch.dead]
+        batch = self.processor.process(records, now=now)
+        letters = [
+            msgspec.json.decode(one.value, type=RecordRefused) for one in batch.dead_letters
+        ]
         kinds = [type(one) for one in batch.lifecycle]
         return kinds.count(AgendaAccepted), kinds.count(AgendaRefused), letters
 
     def fill(self, present=12):
         near = CapacityLimit(what="agendas", limit=10, present=present)
-        self.door.apply(BacklogUsage(insight_id="web", at=NOW, fullness=near), now_s=0)
+        self.door.apply(BacklogUsage(insight_id="web", at=NOW, capacity_limit=near), now_s=0)
 
 
 def sent(customer_id, offset=0, *, count=1, after_s=0.0, headers=()):
@@ -69,7 +71,7 @@ def test_of_a_list_so_many_are_let_in_as_may_be_ready_and_the_rest_is_told_why()
 
 def test_what_was_refused_can_be_submitted_again():
     hall = Hall()
-    batch = hall.sorter.sort([sent("few", count=3)], now=NOW)
+    batch = hall.processor.process([sent("few", count=3)], now=NOW)
     [refused] = [one for one in batch.lifecycle if isinstance(one, AgendaRefused)]
     assert refused.agenda_id == "0-0-2"
     assert json.loads(bytes(refused.agenda))["customer_id"] == "few"

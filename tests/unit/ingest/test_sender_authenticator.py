@@ -58,15 +58,17 @@ def sent(body, *, token=None, offset=0, **headers):
 
 async def sort(gate, *records):
     insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
-    sorter = SubmissionProcessor(
+    processor = SubmissionProcessor(
         Topics("pop."), Definitions(insights={insight.id: insight}), max_agenda_bytes=100_000
     )
     senders = await gate.senders(records)
     result = BatchResult()
     for one in records:
         sender = senders.get((one.partition, one.offset), ANYONE)
-        sorter.add(result, one, now=NOW, sender=sender)
-    letters = [msgspec.json.decode(one.value, type=RecordRefused) for one in result.dead]
+        processor.add(result, one, now=NOW, sender=sender)
+    letters = [
+        msgspec.json.decode(one.value, type=RecordRefused) for one in result.dead_letters
+    ]
     return result, letters
 
 
@@ -80,14 +82,14 @@ def lenient(tokens):
 
 async def test_a_token_speaks_for_its_customer(tokens):
     result, letters = await sort(strict(tokens), sent(AGENDA, token=GOOD))
-    assert (len(result.placed["web"]), letters) == (1, [])
+    assert (len(result.routed["web"]), letters) == (1, [])
 
 
 @pytest.mark.parametrize("make", [strict, lenient])
 async def test_a_token_speaks_for_nobody_else(tokens, make):
     foreign = AGENDA | {"customer_id": "beta"}
     result, (letter,) = await sort(make(tokens), sent([AGENDA, foreign], token=GOOD))
-    assert len(result.placed["web"]) == 1
+    assert len(result.routed["web"]) == 1
     assert (letter.code, letter.issues[0].field) == ("forbidden", "[1].customer_id")
     # No event may stand in the agenda of the customer that was named.
     assert [type(one).__name__ for one in result.lifecycle] == ["AgendaAccepted"]
@@ -100,21 +102,21 @@ async def test_a_token_speaks_for_nobody_else(tokens, make):
 )
 async def test_a_token_that_does_not_hold_is_refused_with_its_record(tokens, make, token, code):
     result, (letter,) = await sort(make(tokens), sent(AGENDA, token=token))
-    assert (letter.code, result.placed, result.lifecycle) == (code, {}, [])
+    assert (letter.code, result.routed, result.lifecycle) == (code, {}, [])
 
 
 async def test_a_record_without_a_token_is_refused_only_where_one_is_required(tokens):
     _, (letter,) = await sort(strict(tokens), sent(AGENDA))
     assert (letter.code, "authorization" in letter.reason) == ("unauthenticated", True)
     result, letters = await sort(lenient(tokens), sent(AGENDA))
-    assert (len(result.placed["web"]), letters) == (1, [])
+    assert (len(result.routed["web"]), letters) == (1, [])
 
 
 async def test_what_the_api_has_sealed_needs_no_token(tokens):
     value = json.dumps(AGENDA).encode()
     stamp = sign(SECRET, key=b"k", value=value)
     result, letters = await sort(strict(tokens), sent(AGENDA, pop_signature=stamp))
-    assert (len(result.placed["web"]), letters, tokens.asked) == (1, [], [])
+    assert (len(result.routed["web"]), letters, tokens.asked) == (1, [], [])
 
 
 async def test_a_seal_fits_its_own_record_only(tokens):
@@ -122,7 +124,7 @@ async def test_a_seal_fits_its_own_record_only(tokens):
     other = AGENDA | {"title": "other"}
     for forged in (sent(other, pop_signature=stamp), sent(AGENDA, pop_seal=b"v1=00")):
         result, (letter,) = await sort(strict(tokens), forged)
-        assert (letter.code, result.placed) == ("unauthenticated", {})
+        assert (letter.code, result.routed) == ("unauthenticated", {})
     assert not is_signed_by(SECRET, sign(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
     assert not is_signed_by(b"other", stamp, key=b"k", value=json.dumps(AGENDA).encode())
 
@@ -137,15 +139,15 @@ async def test_without_a_secret_no_seal_counts(tokens):
 async def test_a_token_is_judged_once_for_a_whole_batch(tokens):
     batch = [sent(AGENDA, token=GOOD, offset=number) for number in range(50)]
     result, _ = await sort(strict(tokens), *batch)
-    assert (len(result.placed["web"]), tokens.asked) == (50, ["Bearer acme"])
+    assert (len(result.routed["web"]), tokens.asked) == (50, ["Bearer acme"])
 
 
 async def test_no_token_reaches_the_dead_letters(tokens):
     for token in ("wrong-s3cret", "acme"):
         result, letters = await sort(strict(tokens), sent({"no": "agenda"}, token=token))
         assert letters
-        assert all(token.encode() not in (one.value or b"") for one in result.dead)
-        assert all(not one.headers for one in result.dead)
+        assert all(token.encode() not in (one.value or b"") for one in result.dead_letters)
+        assert all(not one.headers for one in result.dead_letters)
 
 
 async def test_ids_that_customers_choose_are_theirs_and_those_of_operators_are_for_all(tokens):
@@ -195,7 +197,7 @@ async def test_a_sender_runs_only_templates_that_it_sees(tokens):
             AgendaTemplate(id="ours@acme", owner="acme", agenda=agenda),
         )
     }
-    sorter = SubmissionProcessor(
+    processor = SubmissionProcessor(
         Topics("pop."),
         Definitions(insights={insight.id: insight}, templates=templates),
         max_agenda_bytes=10_000,
@@ -203,7 +205,10 @@ async def test_a_sender_runs_only_templates_that_it_sees(tokens):
     for named, code in (("theirs", "submission_refused"), ("ours", None)):
         result = BatchResult()
         run = sent({"template_id": named}, token=GOOD)
-        sorter.add(result, run, now=NOW, sender=ACME)
-        told = [msgspec.json.decode(one.value, type=RecordRefused).code for one in result.dead]
+        processor.add(result, run, now=NOW, sender=ACME)
+        told = [
+            msgspec.json.decode(one.value, type=RecordRefused).code
+            for one in result.dead_letters
+        ]
         assert told == [code] * len(told)
-        assert bool(result.placed) is (code is None)
+        assert bool(result.routed) is (code is None)

@@ -19,7 +19,7 @@ MAX_RECORD_BYTES = 990_000
 
 
 def sort(*records):
-    return SORTER.sort(records, now=START)
+    return SORTER.process(records, now=START)
 
 
 def agenda(agenda_id=None, kind="cut", **fields):
@@ -32,11 +32,11 @@ def of(document, **coordinates):
 
 
 def letters(result):
-    return [msgspec.json.decode(one.value, type=RecordRefused) for one in result.dead]
+    return [msgspec.json.decode(one.value, type=RecordRefused) for one in result.dead_letters]
 
 
 def ids(result, insight_id="media"):
-    return [decode_routed(one.body).agenda_id for one in result.placed.get(insight_id, ())]
+    return [decode_routed(one.body).agenda_id for one in result.routed.get(insight_id, ())]
 
 
 def test_a_good_agenda_is_accepted_and_placed():
@@ -49,19 +49,19 @@ def test_a_good_agenda_is_accepted_and_placed():
         "acme",
     )
     assert (accepted.at, accepted.operations) == (START, ("only",))
-    [one] = result.placed["media"]
+    [one] = result.routed["media"]
     assert one.origin == Origin(partition=0, offset=7, index=0)
     placed = decode_routed(one.body)
     assert (placed.priority, placed.rank, placed.fairness_key) == (2, 3, "k")
     assert (placed.cost_s, placed.operation_types) == (0.5, ("cut",))
     assert bytes(placed.agenda) == bytes(accepted.agenda)
-    assert result.dead == []
+    assert result.dead_letters == []
 
 
 def test_a_list_is_taken_apart_and_keeps_its_places():
     result = sort(of([agenda("a"), agenda("b", "film"), agenda("c")], offset=3, partition=2))
     assert ids(result) == ["a", "c"]
-    assert [one.origin.index for one in result.placed["media"]] == [0, 2]
+    assert [one.origin.index for one in result.routed["media"]] == [0, 2]
     assert ids(result, "video") == ["b"]
 
 
@@ -84,8 +84,8 @@ def test_a_refusal_says_what_is_wrong_and_keeps_the_record():
     assert letter.issues[0].field == "priority"
     assert "priority = 77" in letter.reason
     assert json.loads(base64.b64decode(letter.value_base64)) == bad
-    assert result.dead[0].key == b"k"
-    assert result.placed == {}
+    assert result.dead_letters[0].key == b"k"
+    assert result.routed == {}
 
 
 @pytest.mark.parametrize("value", [None, b"", b"  ", b"7", b'"x"', b"\xff\xfe", b"null", b"{"])
@@ -93,7 +93,7 @@ def test_what_is_no_agenda_is_buried(value):
     result = sort(record(value))
     [letter] = letters(result)
     assert letter.code in {"unreadable_record", "submission_refused"}
-    assert result.placed == {}
+    assert result.routed == {}
 
 
 @pytest.mark.parametrize("value", [b"[", b"[1", b"[NaN]", b"[" * 100_000])
@@ -128,7 +128,7 @@ def test_in_a_list_the_key_names_the_first_only():
 def test_a_second_reading_gives_the_same():
     records = [of([agenda(), agenda("x"), {}], key=b"k", offset=1), of(agenda(), offset=2)]
     first, second = sort(*records), sort(*records)
-    assert first.placed == second.placed
+    assert first.routed == second.routed
     assert first.lifecycle == second.lifecycle
 
 
@@ -146,7 +146,7 @@ def test_a_refusal_in_a_list_is_not_told_under_the_key_of_another():
 def test_a_refusal_without_any_id_has_no_event(body):
     result = sort(record(body))
     assert result.lifecycle == []
-    assert len(result.dead) == 1
+    assert len(result.dead_letters) == 1
 
 
 def test_an_impossible_customer_is_not_repeated_in_the_event():
@@ -197,14 +197,14 @@ TWISTED = {
 @pytest.mark.parametrize("key", [None, b"k" * 500_000], ids=["no key", "a long key"])
 def test_whatever_comes_in_all_that_comes_of_it_fits_records(value, key):
     result = sort(record(value, key=key))
-    for one in result.dead:
+    for one in result.dead_letters:
         assert len(one.value) + len(one.key or b"") < MAX_RECORD_BYTES
     for event in result.lifecycle:
         assert len(encode(event)) <= MAX_EVENT_BYTES
-    for pages in result.placed.values():
+    for pages in result.routed.values():
         assert all(len(one.body) <= MAX_EVENT_BYTES for one in pages)
-    assert len(result.dead) <= 1
-    assert result.dead or result.placed
+    assert len(result.dead_letters) <= 1
+    assert result.dead_letters or result.routed
 
 
 def test_an_agenda_that_outgrows_its_events_is_refused_with_a_remedy():

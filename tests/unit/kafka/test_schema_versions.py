@@ -15,7 +15,7 @@ from submission_processors import SORTER
 
 from pop_stream.http_pull.dispatcher import _decoded
 from pop_stream.kafka import clients
-from pop_stream.kafka.attempt_stops import controls
+from pop_stream.kafka.attempt_stops import follow_controls
 from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.lifecycle_reader import read
@@ -82,8 +82,8 @@ async def relay(records):
 
 
 async def ingest(records):
-    found = SORTER.sort(records, now=START)
-    return found.lifecycle, found.dead
+    found = SORTER.process(records, now=START)
+    return found.lifecycle, found.dead_letters
 
 
 async def puller(records):
@@ -146,7 +146,7 @@ async def quota_gossip(records):
 
 async def stops(records):
     received = []
-    follower = controls(Settings(), client_id="test", hear=received.append)
+    follower = follow_controls(Settings(), client_id="test", on_stop=received.append)
     for one in records:
         follower._on_record(one)
     return received, range(len(records) - len(received))

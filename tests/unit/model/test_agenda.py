@@ -173,13 +173,13 @@ def test_params_that_steered_an_agenda_in_pop_are_not_ignored_in_silence():
     assert parse_agenda(json.dumps(steering), is_accepted=True).params["doNotRun"]
 
 
-def test_at_most_ten_faults_are_told():
+def test_at_most_ten_issues_are_reported():
     with pytest.raises(SubmissionError) as refused:
         parse_agenda(document(operation("a", depends_on=[f"n{n}" for n in range(500)])))
     assert len(refused.value.issues) == SubmissionError.MAX_ISSUES
 
 
-def test_a_cycle_is_told_as_a_path():
+def test_a_cycle_is_reported_as_a_path():
     wheel = [operation(name, depends_on=[other]) for name, other in ("ab", "bc", "ca")]
     with pytest.raises(SubmissionError) as refused:
         parse_agenda(document(*wheel))

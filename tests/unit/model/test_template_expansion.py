@@ -290,7 +290,7 @@ def test_a_small_run_cannot_grow_without_bound():
         ({"payload_schema": {"pattern": "("}}, "payload_schema cannot be used"),
     ],
 )
-def test_a_wrong_template_is_told_why(content, words):
+def test_a_wrong_template_is_refused_with_the_reason(content, words):
     with pytest.raises(ValidationError, match=words.replace("(", r"\(")):
         AgendaTemplate.model_validate({"id": "t", "agenda": {}, **content})
 

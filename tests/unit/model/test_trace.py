@@ -113,11 +113,11 @@ async def test_http_hands_it_on_in_the_records_headers_and_logs_it():
 
 def sorted_agenda(body, *headers) -> Agenda:
     insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
-    sorter = SubmissionProcessor(
+    processor = SubmissionProcessor(
         Topics("t."), Definitions(insights={insight.id: insight}), max_agenda_bytes=10_000
     )
     sent = record(json.dumps(body).encode(), headers=headers)
-    result = sorter.sort([sent], now=datetime(2026, 1, 1, tzinfo=UTC))
+    result = processor.process([sent], now=datetime(2026, 1, 1, tzinfo=UTC))
     return parse_agenda(bytes(result.lifecycle[0].agenda))
 
 

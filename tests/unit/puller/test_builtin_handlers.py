@@ -52,7 +52,7 @@ async def test_noop_returns_its_payload(handlers):
     assert await result_of(handlers, "noop", {"x": [1]}) == {"x": [1]}
 
 
-async def test_append_adds_what_an_earlier_result_tells(handlers):
+async def test_append_adds_the_operations_of_an_earlier_result(handlers):
     @handlers.handler("planner")
     async def plan(_):
         return [node("x", kind="noop", payload=1), node("y", kind="noop", payload="@<x.out>")]

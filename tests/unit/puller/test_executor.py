@@ -437,7 +437,7 @@ async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(
         assert len(keep.due(102.0)) == 1
 
 
-async def test_progress_is_told_once_and_not_before_the_agenda_ran_a_while(handlers):
+async def test_progress_is_reported_once_and_not_before_the_agenda_ran_a_while(handlers):
     async with long_agenda(handlers) as (one, claimed_s):
         keep = keeper(one)
         assert keep.due(claimed_s + 0.49) == []

@@ -209,7 +209,7 @@ async def test_run_cancelled_between_two_tries_tells_of_the_operation_as_failed(
     assert states(run) == {"a": "failed"}
 
 
-async def test_handler_is_told_what_an_earlier_attempt_left_and_until_when_it_has(handlers):
+async def test_handler_gets_prior_results_and_its_deadline(handlers):
     calls = []
 
     @handlers.handler("work")

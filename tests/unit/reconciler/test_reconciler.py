@@ -166,7 +166,7 @@ async def test_what_nobody_has_is_placed_again():
     assert world.placed == [("lost", 1), ("ran", 3)]
 
 
-async def test_what_has_ended_by_what_kafka_tells_is_not_placed_again():
+async def test_what_has_ended_by_its_events_is_not_requeued():
     done = Summary(agenda_id="done", state=State.SUCCEEDED, body=b"{}")
     world = World(
         [row("lost"), row("done", State.RUNNING)],

@@ -92,7 +92,9 @@ async def tell(target, *lifecycle):
     for event in notes(await relayed(*map(encode, lifecycle))):
         if isinstance(event, InsightAgendasRouted):
             agendas = [decode_routed(one) for one in event.agendas]
-            target.place([agendas[index] for index in target.news(agendas, event.origins)])
+            target.place(
+                [agendas[index] for index in target.filter_new(agendas, event.origins)]
+            )
         else:
             apply_relayed(target, event, 0.0)
 

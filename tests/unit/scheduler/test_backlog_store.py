@@ -42,7 +42,7 @@ def keep(store, one, agendas):
 
 def save_through_the_ring(store, one):
     for number in range(4):
-        one.news(several("x", 1), [Origin(partition=9, offset=number)])
+        one.filter_new(several("x", 1), [Origin(partition=9, offset=number)])
         store.save(one)
 
 
@@ -173,7 +173,7 @@ def test_numbering_goes_on_after_a_reload_across_snapshots():
     ("missing", "known"),
     [((), (40, False)), ((2,), (10, True)), ((1, 3), (-1, True)), ((4,), (30, False))],
 )
-def test_up_to_where_records_were_handled_is_told_by_rows_before_a_missing_one(missing, known):
+def test_up_to_where_records_were_handled_is_known_by_rows_before_a_missing_one(missing, known):
     table, one = MemoryReadyTable(), backlog()
     store = BacklogStore(table, 0, "media")
     for number in range(1, 5):

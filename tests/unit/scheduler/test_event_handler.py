@@ -39,6 +39,7 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.insight_scheduler import PlannedRound
 from pop_stream.scheduler import event_handler
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.scheduler.ticker import Ticker
@@ -56,7 +57,7 @@ async def test_a_page_is_kept_and_the_topic_filled_to_its_target(world):
     await world.place("ann", 25)
     assert world.emitted_ids() == [f"ann-{n}" for n in range(10)]
     assert world.topics_made == ["media"]
-    scheduler = world.scheduler()
+    scheduler = world.insight()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (15, 10)
 
 
@@ -123,7 +124,7 @@ async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_ne
     assert world.emitted_ids() == ["ann-0"]
 
 
-async def test_what_waits_behind_is_heeded_before_the_choice_also_if_it_has_news(world):
+async def test_what_waits_behind_is_applied_before_the_choice_also_if_it_publishes(world):
     """What is told of the first command is told at once; the choice knows of the second."""
     await world.handle(world.page(["ann-0", "ann-1", "ann-2"]), has_next=True)
     for name, action in (("ann-0", "hold"), ("ann-1", "cancel")):
@@ -220,11 +221,11 @@ async def test_a_huge_target_is_filled_in_rounds_that_fit_their_records(monkeypa
     world = SchedulerWorld(MEDIA.model_copy(update={"target": 100, "low_water": 100}))
     await world.place("ann", 30)
     assert len(world.emitted()) == 8
-    assert world.handler.may_emit(world.scheduler())
+    assert world.handler.may_emit(world.insight())
     for _ in range(3):
         await world.handle(InsightTick(insight_id="media"))
     assert len(world.emitted()) == 30
-    assert not world.handler.may_emit(world.scheduler())
+    assert not world.handler.may_emit(world.insight())
     assert max(len(one.chosen) for one in world.decisions()) == 8
 
 
@@ -292,17 +293,24 @@ async def test_gap_and_bound_are_of_one_moment(world):
     """The bound starts anew when all is done: beside an older gap it would cry wolf."""
     names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob")]
     await world.handle(world.page(names))
-    scheduler = world.scheduler()
+    scheduler = world.insight().scheduler
+
+    def figures():
+        found = scheduler.figures(world.clock.now().timestamp())
+        return found.gap, found.bound
+
     scheduler.backlog.choose(1)
     world.clock.move(timedelta(seconds=2))
-    assert 0.0 < scheduler.gap(world.clock.now()) <= scheduler.bound(world.clock.now())
+    gap, bound = figures()
+    assert 0.0 < gap <= bound
     while scheduler.backlog.in_flight:
         for name in names:
             scheduler.backlog.settle(settled(name))
         scheduler.backlog.choose(40)
-    assert scheduler.gap(world.clock.now()) <= scheduler.bound(world.clock.now())
+    gap, bound = figures()
+    assert gap <= bound
     world.clock.move(timedelta(seconds=2))
-    assert scheduler.gap(world.clock.now()) == scheduler.bound(world.clock.now()) == 0.0
+    assert figures() == (0.0, 0.0)
 
 
 async def test_when_only_held_customers_wait_the_decision_says_so(world):
@@ -340,9 +348,9 @@ async def test_an_unknown_insight_keeps_its_backlog_until_it_is_defined():
     world = SchedulerWorld()
     await world.place("ann", 3)
     assert world.emitted() == []
-    assert world.scheduler().backlog.ready == 3
+    assert world.insight().backlog.ready == 3
     world.define(MEDIA)
-    assert world.handler.may_emit(world.scheduler())
+    assert world.handler.may_emit(world.insight())
     await world.handle(InsightTick(insight_id="media"))
     assert len(world.emitted()) == 3
 
@@ -356,7 +364,7 @@ async def test_a_definition_that_came_with_another_insights_event_is_not_overloo
     await world.place("bob", 1, first=1, insight_id="video")
     world.handler.loaded()
     await world.handle(InsightTick(insight_id="video"))
-    assert world.handler.may_emit(world.scheduler())
+    assert world.handler.may_emit(world.insight())
 
 
 async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog(world):
@@ -364,8 +372,8 @@ async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog
     world.definitions.current = Definitions(version=9)
     await world.end("ann-0", "ann-1")
     assert len(world.emitted()) == 10
-    assert not world.handler.may_emit(world.scheduler())
-    assert world.scheduler().backlog.ready == 15
+    assert not world.handler.may_emit(world.insight())
+    assert world.insight().backlog.ready == 15
 
 
 async def test_a_pause_and_its_end_act_on_the_standing_backlog(world):
@@ -373,9 +381,9 @@ async def test_a_pause_and_its_end_act_on_the_standing_backlog(world):
     world.define(customers=[Customer(id="ann", paused=True)])
     await world.end("ann-0", "ann-1")
     assert len(world.emitted()) == 10
-    assert not world.handler.may_emit(world.scheduler())
+    assert not world.handler.may_emit(world.insight())
     world.define(customers=[Customer(id="ann")])
-    assert world.handler.may_emit(world.scheduler())
+    assert world.handler.may_emit(world.insight())
     await world.handle(InsightTick(insight_id="media"))
     assert len(world.emitted()) == 12
 
@@ -411,7 +419,7 @@ async def test_notes_about_an_insight_that_never_was_leave_no_trace(world, insig
         InsightTick(insight_id=insight_id, lag=3, emitted=1),
     ):
         await world.handle(event)
-    assert world.handler.schedulers() == []
+    assert world.handler.insights() == []
     assert world.publisher.records == []
     assert world.table.data == {}
 
@@ -420,7 +428,7 @@ async def test_an_event_gone_astray_is_sent_on_to_where_it_belongs(world):
     here = (world.home("media") + 1) % PARTITIONS
     page = world.page(["ann-0"])
     await world.handle(page, partition=here)
-    assert world.handler.schedulers() == []
+    assert world.handler.insights() == []
     [record] = world.publisher.on(TOPICS.ready)
     assert record.partition == world.home("media")
     [event] = decode_ready(record.value)
@@ -479,7 +487,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_the_round_counted_once(wo
     world.publisher.failures = [UnavailableError("away"), UnavailableError("still")]
     await world.place("ann", 25)
     assert world.emitted_ids() == [f"ann-{n}" for n in range(10)]
-    assert world.scheduler().backlog.emitted == 10
+    assert world.insight().backlog.emitted == 10
     assert len(world.decisions()) == 1
 
 
@@ -496,9 +504,9 @@ async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_
     assert world.emitted()[3 + len(first) :] == []
     _, decided, _, again = world.decisions()
     assert [*again.chosen] == [*decided.chosen] == [agenda_id for agenda_id, _ in first]
-    scheduler = world.scheduler()
+    scheduler = world.insight()
     assert (scheduler.backlog.ready, scheduler.backlog.unclaimed) == (13, 10)
-    assert scheduler.known == set()
+    assert scheduler.emitted_before == set()
 
 
 async def test_of_a_large_forgotten_round_nothing_is_sent_again(world):
@@ -584,7 +592,7 @@ async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(world)
     await world.handle(page)
     assert world.emitted_ids()[10:] == [], "they are on the topic"
     await world.end(*[f"ann-{n}" for n in range(10)])
-    scheduler = world.scheduler()
+    scheduler = world.insight()
     assert (scheduler.backlog.in_flight, scheduler.backlog.unclaimed) == (2, 2)
     assert world.emitted_ids()[10:] == ["ann-10", "ann-11"]
 
@@ -596,7 +604,7 @@ async def test_a_partition_goes_on_where_it_was_left(world):
     world.handler.unload(world.home("media"))
     assert world.handler.loaded() == set()
     await world.handle(InsightTick(insight_id=""), partition=world.home("media"))
-    scheduler = world.scheduler()
+    scheduler = world.insight()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (19, 10)
     before = len(world.emitted())
     await world.end("ann-1", "ann-2")
@@ -611,7 +619,7 @@ async def test_an_unloaded_partition_is_loaded_by_its_next_event(world):
     assert len(world.emitted()) == 11
 
 
-async def test_how_far_records_were_handled_is_told_though_they_change_nothing(world):
+async def test_how_far_records_were_handled_is_recorded_though_they_change_nothing(world):
     at = world.home("media")
     await world.handle(world.page(["anna-1"]))
     written = world.offset
@@ -650,7 +658,7 @@ async def test_another_worker_takes_a_partition_over(world):
     assert sorted(world.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
 
 
-async def test_a_rerun_told_again_after_a_restart_is_run_once(world):
+async def test_a_rerun_repeated_after_a_restart_is_run_once(world):
     """By who did not know of the first, for nothing of it had come to Postgres."""
 
     async def tell_rerun(offset, attempt):
@@ -672,7 +680,7 @@ async def test_a_rerun_told_again_after_a_restart_is_run_once(world):
     assert [one.attempt for one in world.emitted()] == [2, 3]
 
 
-async def test_what_a_missing_row_told_of_is_heard_again():
+async def test_the_records_behind_a_missing_row_are_read_again():
     """Else what was done is out again, and done once more when its lease has ended."""
     world = SchedulerWorld(
         *(MEDIA.model_copy(update={"id": one, "pool": "p"}) for one in ("media", "files"))
@@ -691,7 +699,7 @@ async def test_what_a_missing_row_told_of_is_heard_again():
     for world.offset, name in ((first - 1, "ann-0"), (last - 1, "ann-1")):
         await world.end(name)
     await world.handle(InsightTick(insight_id="media"))
-    scheduler = world.scheduler()
+    scheduler = world.insight()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (13, 10)
     assert [scheduler.backlog.position_of(name) for name in ("ann-0", "ann-1")] == [None, None]
     assert len(set(world.emitted_ids())) == len(world.emitted_ids()) == 12
@@ -752,7 +760,7 @@ def message(value, partition, offset=1):
     return type("Message", (), {**known, "key": b"media", "value": value, "headers": ()})
 
 
-async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(world):
+async def test_what_cannot_be_handled_is_dead_lettered_and_the_next_event_goes_on(world):
     home = world.home("media")
     good = encode(world.page(["ann-0"]))
     await scheduler_on(world)._consume(Stream(message(b"{", home), message(good, home, 2)))
@@ -805,7 +813,7 @@ async def test_a_choice_does_not_wait_for_more_than_seconds_worth_of_what_was_wr
     assert sorted(world.emitted_ids()) == ["ann-0", "ann-1"]
 
 
-async def test_records_that_faust_passed_over_are_read_again(world):
+async def test_records_that_faust_skipped_are_read_again(world):
     home = world.home("media")
     first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
     scheduler = scheduler_on(world, (5, missed))
@@ -813,7 +821,7 @@ async def test_records_that_faust_passed_over_are_read_again(world):
     assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
 
 
-async def test_what_was_passed_over_in_a_restart_is_told_by_the_table(world):
+async def test_what_was_skipped_in_a_restart_is_known_by_the_table(world):
     home = world.home("media")
     first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
     await scheduler_on(world)._consume(Stream(message(first, home, 4)))
@@ -887,7 +895,7 @@ async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(wo
     assert world.publisher.on(TOPICS.dead_letters) == []
 
 
-async def test_a_partition_is_let_go_once_the_record_under_way_is_done(world):
+async def test_a_partition_is_released_once_the_record_in_hand_is_done(world):
     home = world.home("media")
     scheduler = scheduler_on(world)
     entered, go_on = asyncio.Event(), asyncio.Event()
@@ -924,7 +932,7 @@ def letters(world):
     return [(one["code"], base64.b64decode(one["value_base64"])) for one in buried]
 
 
-async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(world):
+async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_dead_lettered(world):
     page = world.page([f"ann-{n}" for n in range(9)])
     agendas = (*page.agendas[:4], Raw(b'{"agenda_id":5}'), *page.agendas[5:])
     value = encode([replace_struct(page, agendas=agendas), world.page(["bob-0"])])
@@ -942,7 +950,7 @@ async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(world):
     )
 
 
-async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(world):
+async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_dead_lettered(world):
     pages = [encode(world.page([name])) for name in ("ann-0", "bob-0")]
     unknown = b'{"type":"insight.painted","insight_id":"media"}'
     value = frame([pages[0], unknown, pages[1]])
@@ -958,7 +966,9 @@ async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(world):
 
 
 @pytest.mark.parametrize("culprits", [("ann-3",), ("ann-0", "ann-7")])
-async def test_of_many_notes_only_those_that_raise_are_buried(world, monkeypatch, culprits):
+async def test_of_many_reports_only_those_that_raise_are_dead_lettered(
+    world, monkeypatch, culprits
+):
     """The others are taken once, whatever was half done when it failed."""
     await world.place("ann", 25)
     settle = Backlog.settle
@@ -981,12 +991,12 @@ async def test_of_many_notes_only_those_that_raise_are_buried(world, monkeypatch
     buried = letters(world)
     assert [code for code, _ in buried] == ["internal"] * len(culprits)
     assert [decode_ready(part)[0].settlements[0].agenda_id for _, part in buried] == [*culprits]
-    backlog, out = world.scheduler().backlog, len(culprits)
+    backlog, out = world.insight().backlog, len(culprits)
     assert (backlog.in_flight, backlog.ready) == (10 + out, 5)
     assert len(set(world.emitted_ids())) == len(world.emitted_ids()) == 20
     world.handler = world.new_handler()
     await world.handle(InsightTick(insight_id=""), partition=home)
-    assert world.scheduler().backlog.in_flight == 10 + out
+    assert world.insight().backlog.in_flight == 10 + out
 
 
 async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(world, monkeypatch):
@@ -1024,13 +1034,13 @@ async def test_after_an_error_the_table_is_what_counts(world):
     assert scheduler._ticker._assigned == {home}
     world.table.data |= pages
     await world.handle(InsightTick(insight_id=""), partition=home)
-    assert world.scheduler().backlog.ready == 15
+    assert world.insight().backlog.ready == 15
 
 
 # ---- the ticker ----
 
 
-def ticker_of(world, is_settled=lambda: True, **lags):
+def ticker_of(world, is_stable=lambda: True, **lags):
     return Ticker(
         world.handler,
         FixedLags({one: [lag] for one, lag in lags.items()}),
@@ -1038,7 +1048,7 @@ def ticker_of(world, is_settled=lambda: True, **lags):
         TOPICS,
         timedelta(milliseconds=250),
         world.clock,
-        is_settled=is_settled,
+        is_stable=is_stable,
     )
 
 
@@ -1048,7 +1058,7 @@ def ticks(world):
 
 async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(world):
     over = False
-    ticker = ticker_of(world, is_settled=lambda: over)
+    ticker = ticker_of(world, is_stable=lambda: over)
     ticker.assign({2})
     await ticker._tick()
     [wake] = world.publisher.on(TOPICS.ready)
@@ -1082,7 +1092,7 @@ async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_
         assert [wake.partition for wake in world.publisher.on(TOPICS.ready)] == [2]
         raise TimeoutError
 
-    ticker._probe.look = away
+    ticker._probe.fetch_lag = away
     with pytest.raises(TimeoutError):
         await ticker._tick()
 
@@ -1148,7 +1158,7 @@ async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
     for first in range(0, customers, 500):
         names = [f"c{number}-0" for number in range(first, min(customers, first + 500))]
         await world.handle(world.page(names))
-    queue, seen = world.scheduler().backlog.queue, []
+    queue, seen = world.insight().backlog.queue, []
     monkeypatch.setattr(type(queue), "tag_gap", lambda _: seen.append(world.clock.now()) or 0.0)
     world.clock.move(timedelta(seconds=20))
     before = len(world.decisions())
@@ -1162,10 +1172,10 @@ async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
 async def test_metrics_and_answers_are_a_second_old_at_most(world):
     """What decisions keep for longer is reckoned anew for whoever asks."""
     await world.handle(world.page([f"c{number}-0" for number in range(500)]))
-    scheduler, bounds = world.scheduler(), []
+    scheduler, bounds = world.insight().scheduler, []
     for _ in range(4):
         world.clock.move(timedelta(seconds=1))
-        now = world.clock.now()
-        scheduler.figures_for_decision(now)
-        bounds.append(scheduler._figures(now).at == now)
+        now = world.clock.now().timestamp()
+        scheduler.decision(PlannedRound(now, 0, scheduler.depth, ()))
+        bounds.append(scheduler.figures(now).at == now)
     assert all(bounds)

@@ -100,7 +100,7 @@ def changelog():
 @pytest.fixture
 def rows(faust, brokers, sure, changelog):
     rows = FaustReadyTable(faust, brokers, changelog.read_to_end, sure.__contains__)
-    rows.settle({3})
+    rows.assign({3})
     return rows
 
 
@@ -163,12 +163,12 @@ async def test_rows_that_failed_are_sent_again_as_they_are_by_then(rows, brokers
 
 async def test_rows_of_a_lost_partition_are_not_sent_again(rows, brokers, sure):
     sure.add(4)
-    rows.settle({3, 4})
+    rows.assign({3, 4})
     rows.put("3/media/head", b"lost")
     rows.put("4/scans/head", b"stays")
     rows.send_now()
     await brokers.begun()
-    rows.settle({4})
+    rows.assign({4})
     brokers.fail()
     await brokers.begun(2)
     brokers.acknowledge()
@@ -180,7 +180,7 @@ async def test_who_loses_all_partitions_waits_for_no_row(rows, brokers):
     rows.put("3/media/head", b"one")
     rows.send_now()
     await brokers.begun()
-    rows.settle(set())
+    rows.assign(set())
     brokers.fail()
     async with asyncio.timeout(5):
         await rows.wait_durable()
@@ -224,7 +224,7 @@ async def test_rows_gather_for_a_moment_and_are_sent_in_order(rows, brokers):
 async def test_rows_of_a_partition_in_doubt_wait_until_it_is_sure(rows, brokers, sure):
     sure.add(4)
     sure.remove(3)
-    rows.settle({3, 4})
+    rows.assign({3, 4})
     rows.put("3/media/head", b"in doubt")
     rows.put("4/scans/head", b"sure")
     rows.send_now()
@@ -245,7 +245,7 @@ async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, bro
     rows.send_now()
     waiting = asyncio.ensure_future(rows.wait_durable())
     assert not await is_kept(rows)
-    rows.settle(set())
+    rows.assign(set())
     sure.add(3)
     async with asyncio.timeout(5):
         await waiting
@@ -258,7 +258,7 @@ async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, bro
 
 def settle(rows, faust, partitions):
     faust.app.rebalancing_count += 1
-    rows.settle(partitions)
+    rows.assign(partitions)
 
 
 def found(rows, partition):
@@ -273,9 +273,9 @@ async def test_rows_are_what_the_changelog_says_last(rows, changelog):
         (b"3/media/page/0", None),
         (b"3/media/page/9", None),
     ]
-    assert not rows.is_complete
+    assert not rows.is_recovered
     assert await rows.recover()
-    assert rows.is_complete
+    assert rows.is_recovered
     assert (found(rows, 3), rows.rows_recovered) == ({"3/media/head": b"two"}, 5)
     assert await rows.recover()
     assert len(changelog.asked) == 1
@@ -308,9 +308,9 @@ async def test_a_rebalance_need_not_wait_for_a_long_recovery(rows, faust, change
 
     changelog.on_lot = begin_another
     assert not await rows.recover()
-    assert not rows.is_complete
+    assert not rows.is_recovered
     changelog.on_lot = lambda: None
-    rows.settle({3})
+    rows.assign({3})
     assert await rows.recover()
     assert changelog.asked == [{3: 0}, {3: 2}]
     assert found(rows, 3) == {"3/media/head": b"6"}

@@ -6,7 +6,8 @@ from aiokafka import TopicPartition
 
 from pop_stream.kafka import clients
 from pop_stream.scheduler.faust.app import faust_app
-from pop_stream.scheduler.faust.transport import HardenedTransport, restrict_fetches
+from pop_stream.scheduler.faust.client_internals import restrict_fetches
+from pop_stream.scheduler.faust.transport import HardenedTransport
 from pop_stream.settings import Settings
 
 READY, CHANGELOG = TopicPartition("ready", 0), TopicPartition("changelog", 0)
@@ -29,7 +30,7 @@ def transport(assignment):
     """Faust's transport, following a client that was assigned so much."""
     made = HardenedTransport.__new__(HardenedTransport)
     subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
-    made.follow(SimpleNamespace(_subscription=subscription))
+    made.track_coordinator(SimpleNamespace(_subscription=subscription))
     return made
 
 

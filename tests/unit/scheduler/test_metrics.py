@@ -26,7 +26,7 @@ NAMES = {
 def shown(world):
     """By name, and by customer where there is one, what is shown of the insight `a`."""
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(world.handler.schedulers, world.clock))
+    registry.register(SchedulerCollector(world.handler.insights, world.clock))
     found = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:

@@ -171,7 +171,7 @@ async def test_an_insight_that_may_not_emit_says_what_limits_it():
 
 async def test_gauges_show_what_waits_and_what_is_out(busy):
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(busy.handler.schedulers, busy.clock))
+    registry.register(SchedulerCollector(busy.handler.insights, busy.clock))
     shown = generate_latest(registry).decode()
     assert 'pop_insight_ready{insight="a"} 20.0' in shown
     assert 'pop_insight_in_flight{insight="a"} 10.0' in shown
@@ -187,7 +187,7 @@ async def test_gauges_name_few_customers_and_sum_the_rest():
         InsightAgendasRouted(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
     )
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(world.handler.schedulers, world.clock))
+    registry.register(SchedulerCollector(world.handler.insights, world.clock))
     lines = generate_latest(registry).decode().splitlines()
     ready = [line for line in lines if line.startswith("pop_customer_ready{")]
     assert len(ready) == 21

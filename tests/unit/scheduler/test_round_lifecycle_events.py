@@ -184,7 +184,7 @@ async def test_a_question_about_many_says_which_are_held_here(world):
 
 
 async def test_all_that_is_held_here_is_told_by_portions(world, monkeypatch):
-    monkeypatch.setattr("pop_stream.scheduler.insight.MAX_QUERIED_AGENDAS", 2)
+    monkeypatch.setattr("pop_stream.policy.insight_scheduler.MAX_QUERIED_AGENDAS", 2)
     await bring(world, placed("a"), placed("b", held=True))
     await bring(world, placed("c"), placed("d", held=True), placed("e"))
     await noted(world, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
@@ -265,7 +265,7 @@ class Watch:
             await self.tick()
 
     def attempts(self):
-        return self.world.scheduler().backlog.attempts
+        return self.world.insight().backlog.attempts
 
 
 @pytest.fixture
@@ -444,6 +444,6 @@ async def test_what_no_puller_has_read_yet_may_wait_for_ever(world, watch):
 
 async def test_a_cancel_of_what_nobody_claimed_is_done_within_seconds(world, watch):
     await bring(world, placed("a"))
-    cancel(world.scheduler().backlog, "a", world.clock.now().timestamp())
+    cancel(world.insight().backlog, "a", world.clock.now().timestamp())
     await watch.pass_time(6)
-    assert world.scheduler().backlog.in_flight == 0
+    assert world.insight().backlog.in_flight == 0

@@ -93,7 +93,7 @@ async def test_a_round_that_was_kept_and_not_emitted_is_emitted_by_who_reads_its
     assert (decision.at, decision.round, decision.offset) == (decided_at, 1, offset)
     assert (list(decision.chosen), decision.slots, decision.in_flight) == (NAMES, 10, 0)
     assert sorted(scene.told()) == NAMES
-    assert scene.scheduler().backlog.emitted == len(NAMES)
+    assert scene.insight().backlog.emitted == len(NAMES)
 
 
 async def test_what_is_on_its_topic_is_not_emitted_again(scene):

@@ -112,12 +112,12 @@ async def test_what_others_own_is_not_ones_own(watch):
 
 async def test_a_table_that_is_being_read_excuses_for_as_long_as_it_gets_on():
     scheduler = scheduler_on(SchedulerWorld())
-    table = scheduler._table = SimpleNamespace(is_complete=False, rows_recovered=0)
+    table = scheduler._table = SimpleNamespace(is_recovered=False, rows_recovered=0)
     found = []
     for table.rows_recovered in (900, 1_500, 1_500, 2_000):
         found.append(scheduler._is_suspended())
     assert found == [True, True, False, True]
-    table.is_complete = True
+    table.is_recovered = True
     assert not scheduler._is_suspended()
     scheduler._processor.postponed.add(3)
     assert scheduler._is_suspended()

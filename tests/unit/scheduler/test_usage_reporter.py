@@ -128,7 +128,7 @@ async def test_all_is_told_again_now_and_then_while_there_is_any(world):
 async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(world):
     await world.place("a")
     world.told()
-    for scheduler in world.handler.schedulers():
+    for scheduler in world.handler.insights():
         world.handler.unload(scheduler.partition)
     assert world.told() == {}
     await world.place("b")
@@ -169,18 +169,22 @@ async def test_a_worker_that_is_full_says_so_and_when_it_is_not():
     assert world.usage_reporter.drain_reports() == []
     await world.place("b", "c")
     [full] = world.usage_reporter.drain_reports()
-    assert (full.fullness.present, full.fullness.limit, full.fullness.is_full) == (3, 2, True)
+    assert (
+        full.capacity_limit.present,
+        full.capacity_limit.limit,
+        full.capacity_limit.is_full,
+    ) == (3, 2, True)
     assert world.usage_reporter.drain_reports() == []
     world.usage_reporter._limit = ROOMY
     [roomy] = world.usage_reporter.drain_reports()
-    assert roomy.fullness is None
+    assert roomy.capacity_limit is None
 
 
 async def test_bytes_count_too():
     world = UsageWorld(MemoryLoad(agendas=1_000, size=300))
     await world.place("a", "b", "c", "d")
-    [full] = [one for one in world.usage_reporter.drain_reports() if one.fullness]
-    assert (full.fullness.what, full.fullness.is_full) == ("bytes", True)
-    assert full.fullness.present == sum(
+    [full] = [one for one in world.usage_reporter.drain_reports() if one.capacity_limit]
+    assert (full.capacity_limit.what, full.capacity_limit.is_full) == ("bytes", True)
+    assert full.capacity_limit.present == sum(
         len(row) for key, row in world.table.data.items() if "/page/" in key
     )

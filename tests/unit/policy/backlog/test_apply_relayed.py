@@ -95,39 +95,3 @@ def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
     now = NOW + 30 if heard_s > 100 else NOW + 90
     apply_tick(one, tick(relayed_until=START + timedelta(seconds=heard_s)), now)
     assert one.attempts.lost == lost
-
-
-# ---- signs of life that nobody could look up ----
-
-
-def claimed(*names, **insight):
-    one = started(*names, **insight)
-    apply_relayed(one, noted(claims=tuple(Claim(name, 1) for name in names)), NOW)
-    return one
-
-
-def lost_after(one, *signs):
-    """How many lose their leases though these signs came shortly before the end."""
-    apply_relayed(one, noted(unverified=signs), NOW + 50)
-    relayed_until = START + timedelta(seconds=61)
-    apply_tick(one, tick(relayed_until=relayed_until), NOW + 61)
-    return one.attempts.lost
-
-
-def test_a_sign_of_life_that_nobody_looked_up_renews_the_lease_of_that_attempt():
-    assert lost_after(claimed("a", "b"), Claim("a", 1)) == 1
-
-
-@pytest.mark.parametrize("sign", [Claim("a", 2), Claim("z", 1), Claim("b", 3)])
-def test_a_sign_of_another_attempt_or_agenda_changes_nothing(sign):
-    """A later attempt is not believed, as it would be of the relay: it may never have been."""
-    one = claimed("a")
-    assert lost_after(one, sign) == 1
-    assert one.position_of("a").attempt == 2
-
-
-def test_a_sign_of_what_was_not_claimed_is_no_claim():
-    one = started("a")
-    apply_relayed(one, noted(unverified=(Claim("a", 1),)), NOW)
-    assert one.claimed == 0
-    assert one.attempts.lease_ends_at is None

@@ -652,7 +652,7 @@ def told_at(offset):
 
 
 @pytest.mark.parametrize("action", ["cancel", "hold", "release", "reprioritise"])
-def test_a_command_told_again_is_known(action):
+def test_a_repeated_command_is_recognised(action):
     one = backlog()
     one.place([placed("a"), placed("h", held=True)], NOW)
     agenda_id = "h" if action == "release" else "a"
@@ -704,12 +704,12 @@ def test_of_two_who_want_the_same_rerun_the_second_comes_too_late(monkeypatch):
     monkeypatch.setattr(state_module, "MAX_RERUNS", 2)
     one = started(placed("a", attempt=2))
     one.settle(settled("a", 2), NOW)
-    assert one.news([placed("a", attempt=2)], incomparable_origins(1)) == []
-    assert one.news([placed("a", attempt=3)], incomparable_origins(1)) == [0]
+    assert one.filter_new([placed("a", attempt=2)], incomparable_origins(1)) == []
+    assert one.filter_new([placed("a", attempt=3)], incomparable_origins(1)) == [0]
     for other in "bc":  # then it is forgotten
         one.place([placed(other, attempt=2)], NOW)
         cancel(one, other, NOW)
-    assert one.news([placed("a", attempt=2)], incomparable_origins(1)) == [0]
+    assert one.filter_new([placed("a", attempt=2)], incomparable_origins(1)) == [0]
 
 
 def test_a_rerun_is_over_with_the_last_of_its_attempts(monkeypatch):
@@ -721,7 +721,7 @@ def test_a_rerun_is_over_with_the_last_of_its_attempts(monkeypatch):
     one.settle(settled("a", 3), NOW + 10)
     for other in "bcd":  # what never ran again takes nobody's place
         one.settle(settled(other), NOW + 10)
-    assert one.news([placed("a", attempt=3)], incomparable_origins(1)) == []
+    assert one.filter_new([placed("a", attempt=3)], incomparable_origins(1)) == []
 
 
 def kept(one, *, whole):
@@ -740,7 +740,7 @@ def test_a_rerun_that_is_over_is_known_after_a_restart(whole):
         one.settle(settled(agenda_id, 2), NOW)
     fresh = kept(kept(one, whole=whole), whole=True)
     again = [placed("a", attempt=2), placed("b", attempt=2), placed("a", attempt=3)]
-    assert fresh.news(again, incomparable_origins(3)) == [2]
+    assert fresh.filter_new(again, incomparable_origins(3)) == [2]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -750,9 +750,9 @@ def test_a_rerun_that_was_forgotten_stays_so_after_a_restart(monkeypatch, whole)
     for agenda_id in "abc":
         one.settle(settled(agenda_id, 2), NOW)
     fresh = kept(one, whole=whole)
-    assert fresh.news([placed(name, attempt=2) for name in "abc"], incomparable_origins(3)) == [
-        0
-    ]
+    assert fresh.filter_new(
+        [placed(name, attempt=2) for name in "abc"], incomparable_origins(3)
+    ) == [0]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -760,12 +760,12 @@ def test_an_id_that_is_used_anew_is_placed_whatever_ran_again_under_it(whole):
     """Else what was accepted would be lost, or its own first rerun."""
     one = started(placed("a", attempt=2))
     one.settle(settled("a", 2), NOW)
-    assert one.news([placed("a")], incomparable_origins(1)) == [0]
+    assert one.filter_new([placed("a")], incomparable_origins(1)) == [0]
     one.place([placed("a")], NOW)
     one.choose(1, NOW)
     one.settle(settled("a"), NOW)
     for each in (one, kept(one, whole=whole)):
-        assert each.news([placed("a", attempt=2)], incomparable_origins(1)) == [0]
+        assert each.filter_new([placed("a", attempt=2)], incomparable_origins(1)) == [0]
 
 
 def test_an_id_that_is_used_anew_is_so_too_if_its_page_is_all_that_a_crash_left():
@@ -775,7 +775,7 @@ def test_an_id_that_is_used_anew_is_so_too_if_its_page_is_all_that_a_crash_left(
     fresh.restore([(one.next_page, [placed("a")])], [one.snapshot()], NOW)
     fresh.choose(1, NOW)
     fresh.settle(settled("a"), NOW)
-    assert fresh.news([placed("a", attempt=2)], incomparable_origins(1)) == [0]
+    assert fresh.filter_new([placed("a", attempt=2)], incomparable_origins(1)) == [0]
 
 
 def test_of_reruns_that_are_over_the_last_to_end_are_remembered(monkeypatch):

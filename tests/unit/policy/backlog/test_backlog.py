@@ -50,47 +50,47 @@ def reloaded(pages, *deltas, shares=None, **insight):
 def test_new_agendas_are_news_once():
     one = backlog()
     agendas = several("ann", 3)
-    assert one.news(agendas, origins(1, 2, 3)) == [0, 1, 2]
-    assert one.news(agendas, origins(1, 2, 3)) == []
+    assert one.filter_new(agendas, origins(1, 2, 3)) == [0, 1, 2]
+    assert one.filter_new(agendas, origins(1, 2, 3)) == []
 
 
 def test_a_repeat_is_known_by_its_origin_even_after_the_agenda_is_gone():
     one = backlog()
     agendas = several("ann", 2)
-    one.news(agendas, origins(5, 6))
+    one.filter_new(agendas, origins(5, 6))
     one.place(agendas)
     one.choose(2)
     for agenda in agendas:
         one.settle(settled(agenda.agenda_id))
-    assert one.news(agendas, origins(5, 6)) == []
+    assert one.filter_new(agendas, origins(5, 6)) == []
 
 
 def test_places_within_a_record_are_told_apart():
     one = backlog()
     agendas = several("ann", 3)
     lists = [Origin(partition=0, offset=7, index=index) for index in range(3)]
-    assert one.news(agendas[:2], lists[:2]) == [0, 1]
-    assert one.news(agendas, lists) == [2]
+    assert one.filter_new(agendas[:2], lists[:2]) == [0, 1]
+    assert one.filter_new(agendas, lists) == [2]
 
 
 def test_partitions_have_origins_of_their_own():
     one = backlog()
-    assert one.news(several("ann", 1), origins(9, partition=0)) == [0]
-    assert one.news(several("bob", 1), origins(3, partition=1)) == [0]
-    assert one.news(several("cid", 1), origins(8, partition=0)) == []
+    assert one.filter_new(several("ann", 1), origins(9, partition=0)) == [0]
+    assert one.filter_new(several("bob", 1), origins(3, partition=1)) == [0]
+    assert one.filter_new(several("cid", 1), origins(8, partition=0)) == []
 
 
 def test_an_id_that_waits_is_not_placed_twice_whatever_its_origin():
     one = backlog()
     agendas = several("ann", 1)
-    one.place([agendas[index] for index in one.news(agendas, incomparable_origins(1))])
-    assert one.news(agendas, incomparable_origins(1)) == []
-    assert one.news(agendas, origins(1)) == []
+    one.place([agendas[index] for index in one.filter_new(agendas, incomparable_origins(1))])
+    assert one.filter_new(agendas, incomparable_origins(1)) == []
+    assert one.filter_new(agendas, origins(1)) == []
 
 
 def test_of_two_with_one_id_in_a_page_the_first_counts():
     agendas = [placed("same", "ann"), placed("same", "bob")]
-    assert backlog().news(agendas, incomparable_origins(2)) == [0]
+    assert backlog().filter_new(agendas, incomparable_origins(2)) == [0]
 
 
 def test_pages_are_numbered_in_order_and_never_again():
@@ -394,7 +394,7 @@ def test_nothing_changed_is_no_delta():
 
 def test_a_delta_holds_what_an_event_changed():
     one = backlog()
-    one.news(several("ann", 2), origins(4, 5))
+    one.filter_new(several("ann", 2), origins(4, 5))
     one.place(several("ann", 2))
     one.choose(1)
     delta = one.drain_delta()
@@ -429,7 +429,7 @@ def test_a_reload_restores_pages_with_all_deltas_laid_over_them():
 def test_a_snapshot_replaces_all_deltas():
     one = backlog()
     agendas = [*several("ann", 4), *several("bob", 4)]
-    one.news(agendas, origins(*range(8)))
+    one.filter_new(agendas, origins(*range(8)))
     one.place(agendas)
     one.choose(4)
     give_back(one, "ann-0", 1)
@@ -438,7 +438,7 @@ def test_a_snapshot_replaces_all_deltas():
     assert snapshot.gone == {"0": "10"}
     other = reloaded([(0, agendas)], snapshot)
     assert other.choose(9) == one.choose(9)
-    assert other.news(agendas, origins(*range(8))) == []
+    assert other.filter_new(agendas, origins(*range(8))) == []
 
 
 def test_a_snapshot_says_nothing_of_attempts_that_are_over():
@@ -477,7 +477,7 @@ def test_a_page_whose_event_was_not_noted_joins_at_the_present():
     other = reloaded([(0, first), (1, more)], one.drain_delta())
     one.place(more)
     assert other.choose(8) == one.choose(8)
-    assert other.news(more, origins(*range(20))) == []
+    assert other.filter_new(more, origins(*range(20))) == []
 
 
 def test_a_customer_unpaused_while_nobody_looked_gets_no_credit():
@@ -597,7 +597,7 @@ def test_origins_of_repeats_known_by_id_are_noted_too():
     agendas = several("ann", 2)
     one.place(agendas)
     one.drain_delta()
-    assert one.news(agendas, origins(4, 5)) == []
+    assert one.filter_new(agendas, origins(4, 5)) == []
     assert one.drain_delta().origins == {"0": (5, 0)}
 
 
@@ -748,8 +748,8 @@ def test_on_a_clock_set_back_a_claim_took_no_time():
 
 def test_only_what_came_from_submissions_counts_as_placed_up_to():
     one = backlog()
-    one.news(several("ann", 1), [Origin(partition=3, offset=7)])
-    one.news(several("bob", 1), [Origin(partition=0, offset=4)])
+    one.filter_new(several("ann", 1), [Origin(partition=3, offset=7)])
+    one.filter_new(several("bob", 1), [Origin(partition=0, offset=4)])
     one.apply_command(
         Command(agenda_id="x", action="cancel", origin=Origin(partition=-1, offset=1))
     )

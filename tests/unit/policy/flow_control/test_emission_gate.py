@@ -10,8 +10,8 @@ from pop_stream.policy.flow_control.emission_gate import (
     MAX_TARGET,
     CurrentDepth,
     TargetDepth,
+    budget,
     is_half_full,
-    slots,
     target,
 )
 
@@ -35,7 +35,7 @@ def insight(**fields):
 
 def may_go(unclaimed, in_flight=0, *, pace=None, idle_returners=0, **fields):
     depth = CurrentDepth(unclaimed=unclaimed, in_flight=in_flight)
-    return slots(
+    return budget(
         insight(**fields), depth, pace or TargetDepth(), idle_returners=lambda: idle_returners
     )
 

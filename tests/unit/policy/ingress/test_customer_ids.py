@@ -252,7 +252,7 @@ async def _expect_template_shown_plainly(opened, body):
     """To its customer; to an operator as it is called inside."""
     opened.summaries.put(summary("n-1@acme", insight_id="i-own", body=body))
     work = emitted("n-1@acme", 1, insight_id="i-own", agenda=msgspec.Raw(body))
-    opened.desk.by_insight["i-own"] = [work]
+    opened.deliveries.by_insight["i-own"] = [work]
     reader, worker = Caller(opened, "acme", Role.READ), Caller(opened, "acme", Role.PULL)
     _, whole = await reader.call("GET", "/v1/agendas/n-1")
     _, preview = await reader.call("POST", "/v1/agenda-templates/nightly/preview", {"id": "p"})
@@ -290,16 +290,19 @@ async def test_a_customers_own_worker_reports_under_what_the_customer_calls_it(o
             agenda=msgspec.Raw(body),
         )
 
-    opened.desk.by_insight["i-own"] = [emitted_for("acme"), emitted_for("beta")]
+    opened.deliveries.by_insight["i-own"] = [emitted_for("acme"), emitted_for("beta")]
     worker = Caller(opened, "acme", Role.PULL)
     _, told = await worker.call(
         "POST", "/v1/insights/i-own/pull", {"puller_id": "w1", "count": 2}
     )
     shown = [(one["agenda_id"], one["agenda"]["id"]) for one in told["agendas"]]
     assert shown == [("a1", "a1"), ("a1@beta", "a1@beta")]
+    tokens = {one["agenda_id"]: one["lease_token"] for one in told["agendas"]}
     for agenda_id, inside in (("a1", "a1@acme"), ("a1@beta", "a1@beta")):
         status, heard = await worker.call(
-            "POST", f"/v1/agendas/{agenda_id}/attempts/1/heartbeat", {"puller_id": "w1"}
+            "POST",
+            f"/v1/agendas/{agenda_id}/attempts/1/heartbeat",
+            {"puller_id": "w1", "lease_token": tokens[agenda_id]},
         )
         assert (status, heard["agenda_id"]) == (200, agenda_id)
         assert json.loads(opened.publisher.records[-1].value)["agenda_id"] == inside

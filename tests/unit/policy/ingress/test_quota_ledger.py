@@ -18,8 +18,8 @@ from pop_stream.policy.ingress.usage import (
     MemoryLoad,
     UsageDelta,
     UsageTotals,
+    capacity_limits,
     chunks,
-    fullness,
 )
 
 START = "2026-01-01T00:00:00Z"
@@ -51,7 +51,7 @@ def counted(insight_id="media", placed=None, *, is_complete=False, near=None, **
         customers=customers,
         is_complete=is_complete,
         placed=placed or {},
-        fullness=near,
+        capacity_limit=near,
     )
 
 
@@ -279,19 +279,19 @@ def test_small_insights_stay_open_while_large_ones_fill_a_scheduler():
         "small": MemoryLoad(6, 60),
         "empty": MemoryLoad(0, 0),
     }
-    assert {one: told.is_full for one, told in fullness(loads, limit).items()} == {
+    assert {one: told.is_full for one, told in capacity_limits(loads, limit).items()} == {
         "large": True
     }
-    assert fullness({"large": MemoryLoad(80, 800)}, limit) == {}
-    [near] = fullness({"large": MemoryLoad(92, 800)}, limit).values()
+    assert capacity_limits({"large": MemoryLoad(80, 800)}, limit) == {}
+    [near] = capacity_limits({"large": MemoryLoad(92, 800)}, limit).values()
     assert (near.what, near.present, near.is_full) == ("agendas", 92, False)
 
 
 def test_bytes_fill_a_scheduler_too_and_what_is_full_is_told_first():
     limit = MemoryLoad(agendas=100, size=10_000)
-    [full] = fullness({"a": MemoryLoad(95, 10_000)}, limit).values()
+    [full] = capacity_limits({"a": MemoryLoad(95, 10_000)}, limit).values()
     assert (full.what, full.limit, full.is_full) == ("bytes", 10_000, True)
-    [full] = fullness({"a": MemoryLoad(100, 9_500)}, limit).values()
+    [full] = capacity_limits({"a": MemoryLoad(100, 9_500)}, limit).values()
     assert (full.what, full.is_full) == ("agendas", True)
 
 
@@ -305,7 +305,7 @@ def test_changes_are_told_once_and_zeros_only_after_something():
     assert changes.take_changed({"a": 1}, ["a"]) == {}
     assert changes
     assert changes.take_changed({}, ["a"]) == {"a": 0}
-    assert changes.whole({"a": 2, "b": 0}) == {"a": 2}
+    assert changes.complete({"a": 2, "b": 0}) == {"a": 2}
 
 
 def test_sums_follow_each_teller():

@@ -1,7 +1,6 @@
 """What a summary tells of attempts: which are over, and why."""
 
 import pytest
-from puller_fakes import emitted
 
 from pop_stream.policy.lifecycle.states import (
     OUTCOMES,
@@ -34,7 +33,5 @@ def test_an_attempt_is_over_once_it_has_ended_or_another_follows(newest, state):
 def test_only_an_end_of_an_earlier_attempt_of_the_same_run_counts(
     newest, run_from, is_of_this_run, state
 ):
-    found = ended_in_earlier_attempt(
-        emitted(attempt=3, run_from=run_from), AttemptStatus(newest, state)
-    )
+    found = ended_in_earlier_attempt(3, run_from, AttemptStatus(newest, state))
     assert found == (is_of_this_run and state in OUTCOMES)

@@ -16,7 +16,7 @@ NOW = START.timestamp() + 10
 def fill(target, *customers: tuple[str, int]):
     for customer_id, count in customers:
         agendas = several(customer_id, count)
-        target.news(agendas, incomparable_origins(count))
+        target.filter_new(agendas, incomparable_origins(count))
         target.place(agendas)
     return target
 
@@ -26,7 +26,7 @@ def order(target) -> list[str]:
 
 
 def where(target, agenda_id: str, rate_per_s: float = 10.0, unclaimed: int = 0):
-    return forecast.place(
+    return forecast.agenda_position(
         target, agenda_id, now=NOW, rate_per_s=rate_per_s, unclaimed=unclaimed
     )
 
@@ -154,7 +154,7 @@ def test_agendas_that_were_withdrawn_are_not_ahead():
 def test_own_agendas_ahead_are_counted_exactly():
     target = backlog()
     agendas = [*several("acme", 5), placed("urgent", "acme", priority=1)]
-    target.news(agendas, incomparable_origins(6))
+    target.filter_new(agendas, incomparable_origins(6))
     target.place(agendas)
     assert where(target, "urgent").own_ahead == 0
     assert where(target, "acme-4").own_ahead == 5
@@ -202,7 +202,7 @@ def test_shares_show_what_was_had_per_weight():
     target = fill(backlog(shares), ("a", 100), ("b", 100))
     target.choose(80, NOW)
     mean = forecast.mean_service(target, NOW)
-    shown = forecast.shares(target.queue.flows(), mean=mean, now=NOW)
+    shown = forecast.customer_shares(target.queue.flows(), mean=mean, now=NOW)
     assert [one.share for one in shown] == pytest.approx([1.0, 1.0], abs=0.05)
 
 
@@ -210,7 +210,7 @@ def test_who_may_not_go_is_no_part_of_the_mean():
     target = fill(backlog({"a": Share(paused=True)}), ("a", 9), ("b", 9), ("c", 9))
     target.choose(6, NOW)
     mean = forecast.mean_service(target, NOW)
-    shown = forecast.shares(target.queue.flows(), mean=mean, now=NOW)
+    shown = forecast.customer_shares(target.queue.flows(), mean=mean, now=NOW)
     assert [(one.customer_id, one.share) for one in shown] == [("a", 0), ("b", 1), ("c", 1)]
 
 
@@ -227,7 +227,7 @@ def test_with_nothing_waiting_every_share_reads_as_fair():
     target.choose(1, NOW)
     mean = forecast.mean_service(target, NOW)
     assert mean == 0.0
-    assert forecast.shares(target.queue.flows(), mean=mean, now=NOW)[0].share == 1.0
+    assert forecast.customer_shares(target.queue.flows(), mean=mean, now=NOW)[0].share == 1.0
 
 
 def test_waits_are_remembered_per_customer():
@@ -297,7 +297,7 @@ def backlog_of_one():
 def test_those_asked_for_are_told_if_they_are_here():
     target = fill(backlog(), ("a", 2))
     target.choose(1, NOW)
-    found = forecast.held(target, ["a-1", "nobody", "a-0"])
+    found = forecast.held_agendas(target, ["a-1", "nobody", "a-0"])
     assert [(one.agenda_id, one.state, one.attempt) for one in found] == [
         ("a-1", "ready", 1),
         ("a-0", "emitted", 1),
@@ -310,10 +310,10 @@ def test_shares_tell_what_a_round_chose_and_figures_of_a_sensible_length():
     target.choose(4, NOW)
     flows = [target.queue.flow(one) for one in ("b", "a")]
     flows[0].wait_s = 1.23456789
-    b, a = forecast.shares(flows, mean=1.1, now=NOW, chosen={"a": 3})
+    b, a = forecast.customer_shares(flows, mean=1.1, now=NOW, chosen={"a": 3})
     assert (a.chosen, a.ready, a.in_flight, a.weight) == (3, 6, 3, 3.0)
     assert (b.customer_id, b.chosen, b.share, b.wait_s) == ("b", 0, 0.9091, 1.234568)
-    plain = forecast.shares(flows, mean=1.1, now=NOW)
+    plain = forecast.customer_shares(flows, mean=1.1, now=NOW)
     assert [one.chosen for one in plain] == [0, 0]
 
 

@@ -26,7 +26,7 @@ def become(state: State, **changes) -> Summary:
 
 
 @pytest.mark.parametrize("state", sorted(OUTCOMES, key=lambda one: one.value))
-def test_every_end_of_an_accepted_agenda_is_told(state):
+def test_every_end_of_an_accepted_agenda_owes_a_webhook(state):
     told = webhook_payload(RUNNING, become(state))
     assert told is not None
     assert (told.id, told.state, told.customer_id) == ("a-1/1", state.value, "anna")

@@ -44,7 +44,7 @@ def test_every_end_is_kept_for_at_least_as_long_as_its_events_are():
 
 
 @pytest.mark.parametrize("name", ["retain_succeeded", "retain_failed", "retain_stopped"])
-def test_the_doctor_tells_of_ends_that_are_kept_shorter_than_their_events(name):
+def test_the_doctor_reports_ends_that_are_kept_shorter_than_their_events(name):
     assert _retention_findings(Settings()) == []
     shorter = Settings(**{name: timedelta(days=13)})
     [finding] = _retention_findings(shorter)

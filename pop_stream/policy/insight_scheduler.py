@@ -1,0 +1,480 @@
+"""Everything that decides for one insight, as one pure object.
+
+An `InsightScheduler` has the insight's backlog, what it has learned of the pullers' pace, and
+the lag that was last measured. It reads no clock and does no IO: instants are arguments, in
+seconds since the epoch, and what has to reach a topic or a table is returned. The same calls
+with the same arguments lead to the same rounds; that is why the scheduler service, the
+simulator and `pop-stream replay` all run this class, and why a recorded round can be checked.
+
+A round takes three calls, each after the other:
+
+    scheduler.apply(event, now)        any number of events of `pop.ready`
+    scheduler.advance_to(now)          what is due happens, the pace is measured
+    scheduler.plan_round(now, limit)   the agendas to emit, in order
+
+`budget` says how many agendas the insight's own definition lets it emit. A resource pool is
+shared with other insights, so whoever has them all asks each for its `pool_demand` and passes
+the share as `limit`. After a round the caller says where its agendas go (`assign_partitions`),
+publishes what `drain_outbox` returns, and writes what `backlog.drain_delta` returns.
+
+The pages and deltas of the backlog are its whole lasting state: `backlog.restore` brings a new
+scheduler to it after a crash. Pace, lag, idle runners and leases are in memory only and begin
+anew: a target depth is found again within seconds, and leases start at the restart.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, NamedTuple
+
+from pop_stream.model.definitions import Definitions, Insight
+from pop_stream.model.events.codec import decode_routed
+from pop_stream.model.events.scheduling import (
+    MAX_QUERIED_AGENDAS,
+    EmissionLimit,
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    InsightTick,
+    QueueDescribed,
+    QueueQueried,
+    ReadyEvent,
+    RoundDecided,
+    RoutedAgenda,
+)
+from pop_stream.model.ids import CustomerId
+from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
+from pop_stream.policy.backlog.outbox import OutboxBatch
+from pop_stream.policy.backlog.page import EMITTED, ChosenAgenda
+from pop_stream.policy.fairness.flow import Flow, Share
+from pop_stream.policy.fairness.queue import FairQueue
+from pop_stream.policy.flow_control import emission_gate, forecast
+from pop_stream.policy.flow_control.emission_gate import (
+    CurrentDepth,
+    DrainRate,
+    FlowCounts,
+    TargetDepth,
+)
+from pop_stream.policy.flow_control.partition_balance import spread
+from pop_stream.policy.flow_control.pool_sharing import PoolDemand
+
+_MAX_CUSTOMERS_LISTED: Final = 50
+_MAX_HELD_CUSTOMERS_LISTED: Final = 10
+_FIGURES_TTL_S: Final = 1.0
+_MAX_FIGURES_TTL_S: Final = 10.0
+_CUSTOMERS_PER_TTL_SECOND: Final = 100
+
+
+class PlacedPage(NamedTuple):
+    """A page that an event added to the backlog, to be written before the event's delta.
+
+    Attributes:
+        bodies: The agendas that were new, as they came, in the order of the page's slots.
+    """
+
+    number: int
+    bodies: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What an event calls for beside its change of the backlog.
+
+    Attributes:
+        page: Of the agendas it brought; None if none was new.
+        reply: To the query it was.
+    """
+
+    page: PlacedPage | None = None
+    reply: QueueDescribed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """A round of one insight.
+
+    Attributes:
+        at: Its instant.
+        slots: How many agendas it could choose.
+        depth: What was out before it.
+        chosen: In order of emission; they count as out already.
+    """
+
+    at: float
+    slots: int
+    depth: CurrentDepth
+    chosen: Sequence[ChosenAgenda]
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessFigures:
+    """Figures that cost a look at every customer, so they are computed now and then.
+
+    Attributes:
+        at: The instant they are of.
+        mean_service: Recent worker-seconds per weight of customers that may go.
+        gap: Widest difference of customers' places on the virtual clock.
+        bound: What `gap` could not exceed at that instant.
+        customers: How many were looked at.
+    """
+
+    at: float
+    mean_service: float
+    gap: float
+    bound: float
+    customers: int
+
+
+class InsightScheduler:
+    """Decides for one insight; see the module. Not for use by several threads.
+
+    Args:
+        insight: Its definition, or the defaults while there is none.
+        share_of: A customer's present share; asked when a customer is first seen and at each
+            `reconfigure`.
+        has_definition: Whether `insight` is its definition; without one nothing is emitted.
+
+    Attributes:
+        backlog: Its agendas; read it, and write through the scheduler.
+        target_depth: How many unclaimed agendas keep the pullers busy, as learned so far.
+        drain_rate: How fast the backlog is worked off.
+    """
+
+    def __init__(
+        self,
+        insight: Insight,
+        share_of: Callable[[CustomerId], Share],
+        *,
+        has_definition: bool = True,
+    ) -> None:
+        self.backlog = Backlog(insight, share_of)
+        self.target_depth = TargetDepth()
+        self.drain_rate = DrainRate()
+        self.has_definition = has_definition
+        self._lag: tuple[int, int] | None = None
+        self._figures: FairnessFigures | None = None
+
+    @property
+    def insight(self) -> Insight:
+        """The definition it follows."""
+        return self.backlog.insight
+
+    def reconfigure(self, insight: Insight) -> None:
+        """Follow a definition from now on, and ask every customer's share anew."""
+        self.has_definition = True
+        self.backlog.reconfigure(insight)
+
+    # ---- events ----
+
+    def apply(
+        self, event: ReadyEvent, now: float, *, limited_by: EmissionLimit = ""
+    ) -> Effects:
+        """Apply an event of `pop.ready` about this insight.
+
+        A second call with the same event changes nothing: agendas and commands are known by
+        their origins, reports by agenda and attempt.
+
+        Args:
+            event: In the order of the topic.
+            now: The present instant.
+            limited_by: For a query, what keeps the insight from emitting beside its depth and
+                its customers' limits.
+
+        Raises:
+            UnreadableRecordError: If an agenda in it cannot be read; nothing was changed.
+        """
+        match event:
+            case InsightAgendasRouted():
+                return Effects(page=self._place_new(event, now))
+            case InsightAttemptsReported():
+                apply_relayed(self.backlog, event, now)
+            case InsightTick():
+                if event.lag is not None and event.emitted is not None:
+                    self._lag = (event.lag, event.emitted)
+                apply_tick(self.backlog, event, now)
+            case QueueQueried():
+                return Effects(reply=self._describe(event, now, limited_by))
+        return _NO_EFFECTS
+
+    def place(self, agendas: Sequence[RoutedAgenda], now: float) -> int:
+        """Add agendas that are known to be new, at most a page of them; returns its number."""
+        return self.backlog.place(agendas, now)
+
+    def _place_new(self, event: InsightAgendasRouted, now: float) -> PlacedPage | None:
+        agendas = [decode_routed(one) for one in event.agendas]
+        new = self.backlog.filter_new(agendas, event.origins)
+        if not new:
+            return None
+        number = self.place([agendas[index] for index in new], now)
+        return PlacedPage(number, [bytes(event.agendas[index]) for index in new])
+
+    # ---- rounds ----
+
+    def advance_to(self, now: float) -> None:
+        """Let happen what is due, and measure the pace; before every round, and only then."""
+        backlog = self.backlog
+        backlog.apply_due(now)
+        counts = FlowCounts(
+            emitted=backlog.claimed + backlog.unclaimed,
+            claimed=backlog.claimed,
+            ready=backlog.ready,
+            sync_matched=backlog.sync_matched,
+            sync_matched_s=backlog.sync_matched_s,
+            idle=backlog.idle.count(now),
+        )
+        self.target_depth.observe(counts, now)
+        waits = backlog.ready > 0 and backlog.queue.may_pick(now)
+        self.drain_rate.observe(backlog.claimed, waits=waits, now=now)
+
+    @property
+    def depth(self) -> CurrentDepth:
+        """What is out. Claims and measured lag both bound it from above; the lesser counts."""
+        unclaimed = self.backlog.unclaimed
+        if self._lag is not None:
+            lag, emitted = self._lag
+            # A tick from before a crash may know of more emissions than the table does.
+            unclaimed = min(unclaimed, lag + max(0, self.backlog.emitted - emitted))
+        return CurrentDepth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
+
+    @property
+    def target(self) -> int:
+        """Unclaimed agendas that a round aims at."""
+        return emission_gate.target(self.insight, self.target_depth)
+
+    def budget(self) -> int:
+        """How many agendas a round may emit now by the insight's own definition."""
+        if not self.has_definition or not self.backlog.ready:
+            return 0
+        return emission_gate.budget(
+            self.insight,
+            self.depth,
+            self.target_depth,
+            idle_returners=self.backlog.queue.idle_returners,
+        )
+
+    def pool_demand(self, now: float) -> PoolDemand:
+        """What the insight wants of its pool: what is out, and what it could emit now.
+
+        Agendas that wait because of their customer's own limits are not counted: the slots
+        are free for other insights.
+        """
+        insight, in_flight = self.insight, self.backlog.in_flight
+        return PoolDemand(
+            insight_id=insight.id,
+            weight=insight.pool_weight,
+            minimum=insight.pool_minimum,
+            demand=in_flight + self.backlog.queue.eligible_count(self.budget(), now),
+            in_flight=in_flight,
+        )
+
+    def plan_round(self, now: float, limit: int) -> PlannedRound:
+        """Choose the agendas to emit now, in fair order; they count as out from here on.
+
+        Args:
+            now: The present instant, as passed to `advance_to` before.
+            limit: Most agendas, as from the insight's pool; below 1 none is chosen.
+        """
+        return self.repeat_round(now, min(self.budget(), limit))
+
+    def repeat_round(self, now: float, slots: int) -> PlannedRound:
+        """Choose a round with as many slots as it is recorded to have had."""
+        depth = self.depth
+        return PlannedRound(now, slots, depth, self.backlog.choose(slots, now))
+
+    def assign_partitions(
+        self, chosen: Sequence[ChosenAgenda], partitions: int, now: float
+    ) -> list[int]:
+        """Decide on which partition of the insight's topic each agenda of a round goes.
+
+        From then on their offsets are counted, so that a tick can tell which of them pullers
+        committed past without a claim.
+
+        Args:
+            chosen: In order of emission; those already on the topic are left out.
+            partitions: Of the topic.
+            now: When they are emitted.
+        """
+        keyed = (partition_of(one.agenda_id.encode(), partitions) for one in chosen)
+        offsets = self.backlog.emitted_offsets
+        assigned = spread(keyed, offsets.waiting(partitions))
+        for one, partition in zip(chosen, assigned, strict=True):
+            offsets.send(one.ref, partition, now)
+        return assigned
+
+    def drain_outbox(self) -> OutboxBatch:
+        """What has to be published since the last call, in the order in which it happened."""
+        return self.backlog.drain_outbox()
+
+    def unclaimed_of(self, refs: Iterable[int]) -> list[ChosenAgenda]:
+        """Those of a round's agendas that are emitted and, as far as is known, not claimed."""
+        slots = self.backlog.slots
+        found: list[ChosenAgenda] = []
+        for ref in refs:
+            record = slots.in_flight_record(ref)
+            if record is not None and record.state == EMITTED:
+                page, slot = slots.at(ref)
+                found.append(
+                    ChosenAgenda(ref, page.ids[slot], page.customers[slot], record.attempt)
+                )
+        return found
+
+    def expedite_reports(self) -> bool:
+        """Whether pullers should report at once: agendas wait for room, or soon may."""
+        is_half_full = emission_gate.is_half_full(self.insight, self.depth, self.target_depth)
+        return self.backlog.ready > 0 or is_half_full
+
+    # ---- figures ----
+
+    def figures(self, now: float) -> FairnessFigures:
+        """Of all customers, at most a second old."""
+        return self._figures_within(now, _FIGURES_TTL_S)
+
+    def decision(
+        self,
+        planned: PlannedRound,
+        *,
+        limited_by: EmissionLimit = "",
+        partition: int = 0,
+        offset: int = 0,
+        definitions: int = 0,
+    ) -> RoundDecided:
+        """Why a round chose what it chose; call it before anything else is applied.
+
+        Args:
+            planned: The last round.
+            limited_by: What keeps the insight from emitting more, beside its depth and its
+                customers' limits.
+            partition: Of `pop.ready`, with `offset` the record that led to the round.
+            offset: See there.
+            definitions: The version in force.
+        """
+        backlog, at, depth = self.backlog, planned.at, planned.depth
+        figures = self._figures_within(at, self._decision_ttl_s())
+        counts = Counter[str](one.customer_id for one in planned.chosen)
+        listed = _listed_flows(backlog.queue, counts)
+        return RoundDecided(
+            insight_id=self.insight.id,
+            at=datetime.fromtimestamp(at, UTC),
+            round=backlog.rounds,
+            algorithm=self.insight.algorithm,
+            lag=depth.unclaimed,
+            in_flight=depth.in_flight,
+            slots=planned.slots,
+            chosen=tuple(one.agenda_id for one in planned.chosen),
+            ready=backlog.ready,
+            virtual_time=backlog.queue.virtual_time,
+            customers=forecast.customer_shares(
+                listed, mean=figures.mean_service, now=at, chosen=counts
+            ),
+            gap=figures.gap,
+            bound=figures.bound,
+            waiting=self._why_waiting(planned, limited_by),
+            delayed=backlog.waiting,
+            held=backlog.held,
+            partition=partition,
+            offset=offset,
+            definitions=definitions,
+        )
+
+    def _why_waiting(self, planned: PlannedRound, limited_by: EmissionLimit) -> str:
+        """As `RoundDecided.waiting`."""
+        if not self.backlog.ready:
+            return ""
+        if len(planned.chosen) < planned.slots or not self.backlog.queue.may_pick(planned.at):
+            return "customer_caps"
+        return limited_by or "depth"
+
+    def _describe(
+        self, query: QueueQueried, now: float, limited_by: EmissionLimit
+    ) -> QueueDescribed:
+        backlog, figures, depth = self.backlog, self.figures(now), self.depth
+        backlogged = [flow for flow in backlog.queue.flows() if not flow.is_idle]
+        backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
+        agenda = None
+        if query.agenda_id:
+            agenda = forecast.agenda_position(
+                backlog,
+                query.agenda_id,
+                now=now,
+                rate_per_s=self.drain_rate.per_s or self.target_depth.rate_per_s,
+                unclaimed=depth.unclaimed,
+            )
+        holds = forecast.held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
+        tracked_up_to = None
+        if query.tracked_after is not None:
+            more, tracked_up_to = forecast.tracked_after(
+                backlog, query.tracked_after, MAX_QUERIED_AGENDAS
+            )
+            holds += more
+        return QueueDescribed(
+            insight_id=self.insight.id,
+            query_id=query.query_id,
+            at=datetime.fromtimestamp(now, UTC),
+            algorithm=self.insight.algorithm,
+            ready=backlog.ready,
+            lag=depth.unclaimed,
+            in_flight=backlog.in_flight,
+            slots=self.budget(),
+            limited_by=limited_by,
+            target=self.target,
+            rate_per_s=round(self.target_depth.rate_per_s, 3),
+            customers=forecast.customer_shares(
+                backlogged[:_MAX_CUSTOMERS_LISTED],
+                mean=forecast.mean_service(backlog, now),
+                now=now,
+            ),
+            others=max(0, len(backlogged) - _MAX_CUSTOMERS_LISTED),
+            delayed=backlog.waiting,
+            held=backlog.held,
+            gap=figures.gap,
+            bound=figures.bound,
+            agenda=agenda,
+            holds=holds,
+            tracked_up_to=tracked_up_to,
+        )
+
+    def _decision_ttl_s(self) -> float:
+        """For decisions, a second for every hundred customers, up to ten seconds.
+
+        So a pick alone costs about as much in one insight as in each of many, where it is the
+        only one for seconds.
+        """
+        seen = self._figures.customers if self._figures else 0
+        return min(_MAX_FIGURES_TTL_S, _FIGURES_TTL_S * seen / _CUSTOMERS_PER_TTL_SECOND)
+
+    def _figures_within(self, now: float, ttl_s: float) -> FairnessFigures:
+        known = self._figures
+        # A clock that was set back makes a known figure one of the future: compute it anew.
+        if known is None or not 0.0 <= now - known.at < max(_FIGURES_TTL_S, ttl_s):
+            queue = self.backlog.queue
+            mean = forecast.mean_service(self.backlog, now)
+            customers = sum(1 for _ in queue.flows())
+            known = FairnessFigures(now, mean, queue.tag_gap(), queue.bound(), customers)
+            self._figures = known
+        return known
+
+
+_NO_EFFECTS: Final = Effects()
+
+
+def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
+    """A customer's share as its definition says."""
+    customer = definitions.customer(customer_id)
+    return Share(
+        weight=customer.weight,
+        max_in_flight=customer.max_in_flight,
+        rate_per_s=customer.rate_per_s,
+        burst=customer.burst,
+        paused=customer.paused,
+    )
+
+
+def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
+    """Who was chosen, then who is next, then some that may not go."""
+    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
+    flows |= {one.customer_id: one for one in queue.next_customers(_MAX_CUSTOMERS_LISTED)}
+    shown = dict(islice(flows.items(), _MAX_CUSTOMERS_LISTED))
+    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_CUSTOMERS_LISTED)}
+    return [*shown.values()]

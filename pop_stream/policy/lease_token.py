@@ -1,0 +1,87 @@
+"""The token by which a worker over HTTP proves which attempt it holds.
+
+It comes with every agenda that is pulled, and goes back with every report. All that judging a
+report needs is in it, signed, so any process of the API can judge one, whether or not it has
+handed the agenda out, and while the database is away. That its lease still runs it does not
+say: an attempt that is over is fenced by its number, as that of any other puller.
+"""
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, Self
+
+import msgspec
+
+from pop_stream.model.events.base import Instant
+from pop_stream.model.events.scheduling import EmittedAgenda
+
+MAX_TOKEN_LENGTH: Final = 2_000
+"""In characters; no token is longer, whatever agenda and insight are called."""
+
+_VERSION: Final = "v1"
+_PURPOSE: Final = b"pop_stream lease token "
+
+
+class LeaseClaims(msgspec.Struct, frozen=True, array_like=True):
+    """The attempt that a token is for.
+
+    Attributes:
+        agenda_id: As it is called inside, not as its customer calls it.
+        accepted_at: When the agenda was accepted: of another one under the same id, later,
+            attempts begin at 1 again.
+        run_from: The first attempt of the same run; 0 where that is not known.
+    """
+
+    agenda_id: str
+    insight_id: str
+    attempt: int
+    accepted_at: Instant
+    lease_ms: int
+    run_from: int
+
+    @classmethod
+    def of(cls, emitted: EmittedAgenda) -> Self:
+        """Those of an attempt that is handed out."""
+        return cls(
+            emitted.agenda_id,
+            emitted.insight_id,
+            emitted.attempt,
+            emitted.accepted_at,
+            emitted.lease_ms,
+            emitted.run_from,
+        )
+
+
+class LeaseTokens:
+    """Signs tokens, and reads those that it or another process with the same key has signed.
+
+    Args:
+        secret: The same in all processes of the API; with another one, the tokens of workers
+            that are at work are refused.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = hmac.digest(secret, _PURPOSE, hashlib.sha256)
+
+    def sign(self, claims: LeaseClaims) -> str:
+        """The token, opaque to its holder; the same each time."""
+        payload = f"{_VERSION}.{_text(msgspec.json.encode(claims))}"
+        return f"{payload}.{self._signature(payload)}"
+
+    def read(self, token: str) -> LeaseClaims | None:
+        """What a token says; None if it is none, or signed with another key."""
+        payload, _, signature = token.rpartition(".")
+        version, _, encoded = payload.partition(".")
+        is_ours = hmac.compare_digest(self._signature(payload).encode(), signature.encode())
+        if not is_ours or version != _VERSION:
+            return None
+        return msgspec.json.decode(urlsafe_b64decode(encoded), type=LeaseClaims)
+
+    def _signature(self, payload: str) -> str:
+        return _text(hmac.digest(self._key, payload.encode(), hashlib.sha256))
+
+
+def _text(raw: bytes) -> str:
+    # The padding stays: a signed payload is decoded as it was encoded.
+    return urlsafe_b64encode(raw).decode()
