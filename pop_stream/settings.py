@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     )
     ingest_auth: Literal["off", "optional", "required"] = Field(
         default="off",
-        description="Whether records of `pop.submissions` must tell who sent them, by a key or "
-        "token in the header `authorization`. With `optional`, one that shows none is taken.",
+        description="Whether records of `pop.submissions` must name their sender, by a key or "
+        "token in the header `authorization`. With `optional`, records without one are taken.",
     )
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
@@ -125,8 +125,8 @@ class Settings(BaseSettings):
     )
     scheduler_max_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
         default=1_000_000,
-        description="Agendas that a scheduler takes, of all its insights; submissions to more "
-        "are answered 503. A million take 1 GB beside their bytes.",
+        description="Agendas that a scheduler holds, of all its insights; above, submissions to "
+        "its large insights get 503. A million take 1 GB beside their bytes.",
     )
     scheduler_max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
         default=1_000_000_000,
@@ -158,7 +158,7 @@ class Settings(BaseSettings):
     )
     puller_grace: Seconds = Field(
         default=timedelta(seconds=30),
-        description="How long running agendas may go on once a puller is asked to stop.",
+        description="How long running agendas may go on once a puller gets a stop signal.",
     )
     heartbeat: Seconds = Field(
         default=timedelta(seconds=5),
@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     )
     retain_failed: Days = Field(
         default=timedelta(days=90),
-        description="How long a failure is kept, and a callback that was given up.",
+        description="How long a failure is kept, and an exhausted webhook.",
     )
     retain_stopped: Days = Field(
         default=timedelta(days=30),
@@ -193,8 +193,8 @@ class Settings(BaseSettings):
         Field(ge=timedelta(0), le=timedelta(days=1)),
     ] = Field(
         default=timedelta(minutes=1),
-        description="Between two looks for agendas that were accepted and that nobody has, "
-        "which are placed again; 0 never looks. What changed in this time is left alone.",
+        description="Between two reconciliations, which requeue accepted agendas that no scheduler "
+        "has; 0 turns them off. What changed in this time is left alone.",
     )
     rollup_metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the rollup's `/metrics`; none if unset."
@@ -202,14 +202,14 @@ class Settings(BaseSettings):
     webhook_keys: tuple[SecretStr, ...] = Field(
         default=(),
         description="Each customer's secret is made from these; JSON list, newest first; "
-        "without any, no callback is sent. With several, each signs.",
+        "without any, no webhook is sent. With several, each signs.",
     )
     webhook_networks: tuple[str, ...] = Field(
         default=(),
-        description="Internal networks that callbacks may go to, as 10.1.0.0/16; JSON list.",
+        description="Internal networks that webhooks may go to, as 10.1.0.0/16; JSON list.",
     )
     webhook_tries: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=10, description="Tries of a callback before it is given up."
+        default=10, description="Tries of a webhook before it becomes a dead letter."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     log_format: Literal["json", "console"] = Field(default="json")

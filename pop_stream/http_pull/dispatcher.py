@@ -40,7 +40,7 @@ from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.puller.claiming.pipeline import ClaimContext
-from pop_stream.puller.consuming.subscription import supply
+from pop_stream.puller.consuming.subscription import run_subscription
 from pop_stream.puller.reporting.lease_keeper import LeaseRenewer
 from pop_stream.puller.reporting.reporter import Reporter
 from pop_stream.settings import Settings
@@ -76,7 +76,7 @@ class DispatchOutbox:
             batch.append(self._waiting.get_nowait())
         return batch
 
-    def forget(self, batch: list[DispatchEvent]) -> None:
+    def acknowledge(self, batch: list[DispatchEvent]) -> None:
         """These are told."""
         self._bytes -= sum(map(_size, batch))
 
@@ -106,23 +106,23 @@ class _DemandSlots:
 
     @property
     def free(self) -> int:
-        return max(0, self._demand.room - self._held)
+        return max(0, self._demand.capacity - self._held)
 
     @property
-    def idle(self) -> int:
+    def idle_runners(self) -> int:
         return self.free
 
-    async def some(self) -> None:
+    async def wait_free(self) -> None:
         while not self.free:
             self._is_free.clear()
             await self._is_free.wait()
 
-    def take(self, most: int) -> int:
+    def acquire(self, most: int) -> int:
         taken = min(most, self.free)
         self._held += taken
         return taken
 
-    def give_back(self, count: int = 1) -> None:
+    def release_slots(self, count: int = 1) -> None:
         self._held -= count
         self.wake()
 
@@ -172,7 +172,7 @@ class Dispatcher:
             clock,
             puller_id=HTTP_PULLER,
             heartbeat=settings.heartbeat,
-            news=self._claimer.news,
+            claimed_event=self._claimer.claimed_event,
         )
         self._dispatches: dict[str, _InsightDispatch] = {}
         self.orphaned = OrphanedDeliveries()
@@ -233,7 +233,7 @@ class Dispatcher:
                 event.insight_id, feeds
             )
             if isinstance(event, PollWanted):
-                dispatch.demand.hear(event, monotonic())
+                dispatch.demand.update(event, monotonic())
                 dispatch.demanded_s = monotonic() if event.wanted else dispatch.demanded_s
                 if event.wanted and dispatch.unserved:
                     self._refuse(event.insight_id, dispatch.unserved)
@@ -258,7 +258,7 @@ class Dispatcher:
         self, insight_id: str, claim_context: ClaimContext, dispatch: _InsightDispatch
     ) -> None:
         try:
-            await supply(self._settings, insight_id, claim_context, dispatch.stop)
+            await run_subscription(self._settings, insight_id, claim_context, dispatch.stop)
         except* MissingClientError as missing:
             # The callers of other insights are served all the same.
             dispatch.unserved = f"no process of the API can serve it: {missing.exceptions[0]}"
@@ -280,7 +280,7 @@ class Dispatcher:
 
     def start(self, dispatch: _InsightDispatch, emitted: EmittedAgenda) -> None:
         """Hand out an agenda whose claim is committed."""
-        dispatch.slots.give_back()
+        dispatch.slots.release_slots()
         self._deliver(dispatch, emitted)
 
     def _deliver(self, dispatch: _InsightDispatch, emitted: EmittedAgenda) -> None:
@@ -299,7 +299,7 @@ class Dispatcher:
             batch = await self._outbox.take()
             records = [self._record(one) for one in batch]
             await publish_until_acknowledged(self._publisher, records)
-            self._outbox.forget(batch)
+            self._outbox.acknowledge(batch)
 
     def _record(self, event: DispatchEvent) -> Record:
         topics = self._topics
@@ -332,7 +332,7 @@ class _DispatchRebalanceListener(RebalanceListener):  # type: ignore[misc]  # ai
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
-        self._dispatcher.orphaned.settle(monotonic())
+        self._dispatcher.orphaned.rebalance_ended(monotonic())
         _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
 
 

@@ -1,8 +1,8 @@
 """An agenda: a customer's unit of work, a small DAG of operations, valid by construction.
 
-What the scheduler gets of an agenda: one place that says which of its fields matter.
-
-Operations that a handler appends to its agenda while it runs: which are new, and sound.
+Also the two forms in which an agenda goes on: what the scheduler gets of it (`routed_agenda`
+is the one place that says which fields matter), and operations that a handler appends while
+it runs.
 """
 
 import json
@@ -346,7 +346,7 @@ _OPERATION: Final = TypeAdapter(Operation)
 _DOCUMENT: Final = "operations"
 
 
-def appended(given: object, *, to: Sequence[Operation]) -> tuple[Operation, ...]:
+def new_operations(given: object, *, to: Sequence[Operation]) -> tuple[Operation, ...]:
     """The operations that are new to the agenda, in the order given.
 
     One that the agenda has already, with the same content, is left out; so a handler that

@@ -1,8 +1,7 @@
-"""Lists of definitions: filters on every field, any order, selected fields, pages.
+"""What a client may ask of a list of definitions: filters on every field, order, fields, pages.
 
-Reads what a client asks of a list, and says of each parameter what is wrong with it.
-
-Which type the values have at a path of a definition.
+Parameters are parsed by the type that the values at their path have, and every one that
+cannot be used is answered with what is wrong with it.
 """
 
 import base64

@@ -1,8 +1,7 @@
 """Customers, pools and insights as they are defined, and the set that is in force.
 
-Definitions as records of `pop.definitions` and as tables of a file.
-
-Which definitions need which others, by the keys of their records.
+Also their form as records of `pop.definitions` and as tables of a file, and which definitions
+need which others, by the keys of their records.
 """
 
 from collections.abc import Iterator, Mapping
@@ -244,7 +243,7 @@ class Definitions:
         """The customer's definition, or the defaults for one that has none."""
         return self.customers.get(customer_id) or Customer(id=customer_id)
 
-    def home(self, insight_id: str) -> bytes:
+    def routing_key(self, insight_id: str) -> bytes:
         """What decides the partition of `pop.ready`: the insight, or the pool it shares.
 
         So one scheduler decides for all insights of a pool, as for all of an insight.

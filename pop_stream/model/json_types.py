@@ -1,7 +1,4 @@
-"""Instants as JSON has them.
-
-Numbers as JSON has them.
-"""
+"""Instants and numbers as JSON has them."""
 
 import re
 from datetime import datetime

@@ -1,6 +1,6 @@
 """Revisions of one definition: what it becomes, decided from what it is and nothing else.
 
-What the audit log keeps of what was done: who, what, before and after.
+With what the audit log keeps of each: who did what, before and after.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,12 +1,9 @@
-"""An agenda template: an agenda with tokens, and what a run must bring to fill them in.
+"""An agenda template: an agenda with tokens, and the agenda that a run makes of it.
 
-Expansion: the agenda that a template, a payload and parameters make.
-
-Tokens of the template's own names are filled in here, at submission. Those that name an
-operation's result or a built-in name are left for the run. Text that was filled in is not
-read again here.
-
-JSON schemas of payloads: compiled once, never fetched, and checked in linear time.
+A run brings a payload, checked against the template's JSON schema (compiled once, never
+fetched, checked in linear time), and parameters. Tokens of the template's own names are
+filled in here, at submission; those that name an operation's result or a built-in name are
+left for the run. Text that was filled in is not read again.
 """
 
 import json

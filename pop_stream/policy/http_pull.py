@@ -22,10 +22,10 @@ class _ApiProcess:
     wanted: int
     received: int
     sent: int
-    heard_s: float
+    last_seen_s: float
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         return max(0, self.wanted - max(0, self.sent - self.received))
 
 
@@ -51,11 +51,11 @@ class PollDemand:
         self._returned: deque[ReturnedDelivery] = deque()
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Agendas that could be handed out now."""
-        return sum(process.room for process in self._processes.values())
+        return sum(process.capacity for process in self._processes.values())
 
-    def hear(self, poll: PollWanted, now_s: float) -> None:
+    def update(self, poll: PollWanted, now_s: float) -> None:
         """A process says what it wants; replaces what it said before."""
         received = poll.received.get(self.dispatcher_id, 0)
         known = self._processes.get(poll.api_id)
@@ -64,12 +64,12 @@ class PollDemand:
             known = _ApiProcess(poll.wanted, received, received, now_s)
             self._processes[poll.api_id] = known
             self._round_robin.append(poll.api_id)
-        known.wanted, known.received, known.heard_s = poll.wanted, received, now_s
+        known.wanted, known.received, known.last_seen_s = poll.wanted, received, now_s
 
     def expire_silent(self, now_s: float) -> None:
         """Leave out processes that have gone, and returned agendas whose lease is over."""
         for api_id, process in [*self._processes.items()]:
-            if now_s - process.heard_s > PROCESS_TIMEOUT_S:
+            if now_s - process.last_seen_s > PROCESS_TIMEOUT_S:
                 del self._processes[api_id]
                 self._round_robin.remove(api_id)
         while self._returned and self._returned[0].until_s <= now_s:
@@ -80,7 +80,7 @@ class PollDemand:
         for _ in range(len(self._round_robin)):
             api_id = self._round_robin[0]
             self._round_robin.rotate(-1)
-            if self._processes[api_id].room:
+            if self._processes[api_id].capacity:
                 self._processes[api_id].sent += 1
                 return api_id
         return None
@@ -91,7 +91,7 @@ class PollDemand:
 
     def take_returned(self) -> EmittedAgenda | None:
         """A claimed agenda for the next process, the one put back first."""
-        return self._returned.popleft().emitted if self._returned and self.room else None
+        return self._returned.popleft().emitted if self._returned and self.capacity else None
 
     @property
     def has_returned(self) -> bool:
@@ -134,7 +134,7 @@ class OrphanedDeliveries:
         """The dispatchers' group has begun to settle anew, or is left."""
         self._resumed_s = None
 
-    def settle(self, now_s: float) -> None:
+    def rebalance_ended(self, now_s: float) -> None:
         """The group has settled."""
         self._resumed_s = now_s
 

@@ -1,6 +1,9 @@
-"""Definitions in Postgres, and the outbox from which they are published to Kafka.
+"""Definitions in Postgres: revisions under a lock, lists, and the outbox to Kafka.
 
-Lists of definitions as SQL: every value a parameter, every name one of ours.
+Every version is written to `definition_versions` in the transaction of the change; those that
+are not published yet are the outbox. Writers take turns, so numbers grow in the order of
+commits. Lists are built as SQL from what a client asks: every value is a parameter, every
+name one of ours.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -219,7 +222,7 @@ class PostgresDefinitionOutbox:
                 numbers = [row.number for row in rows]
                 await connection.execute(_SQL["mark_published"], numbers)
 
-    async def newest(self) -> Sequence[OutboxRow]:
+    async def latest_versions(self) -> Sequence[OutboxRow]:
         """The last version of everything; see the port."""
         async with acquire_connection(self._pool) as connection:
             return [_outbox_row(row) for row in await connection.fetch(_SQL["newest"])]

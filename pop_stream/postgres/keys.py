@@ -1,9 +1,8 @@
-"""API keys in Postgres; every change of one is noted in the audit log with it.
+"""API keys and the audit log in Postgres: a key and its entry, in one transaction.
 
-It goes into the outbox of definitions too, without its secret: parts that read
-`pop.definitions` know keys while Postgres is away.
-
-The audit log in Postgres: written with each change, never changed itself.
+A key goes into the outbox of definitions too, without its secret: parts that read
+`pop.definitions` know keys while Postgres is away. Entries of the audit log are never
+changed.
 """
 
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ from pop_stream.model.ids import TOPIC_SAFE_PATTERN
 from pop_stream.puller.claiming.capacity import Capacity
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.puller.claiming.pipeline import ClaimContext
-from pop_stream.puller.consuming.subscription import supply
+from pop_stream.puller.consuming.subscription import run_subscription
 from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
@@ -153,7 +153,7 @@ class Puller:
             clock,
             puller_id=puller_id,
             heartbeat=self._settings.heartbeat,
-            news=claimer.news,
+            claimed_event=claimer.claimed_event,
         )
         _log.info(
             "puller.started",
@@ -184,7 +184,9 @@ class Puller:
     ) -> None:
         async with asyncio.TaskGroup() as group:
             feeds = [
-                group.create_task(supply(self._settings, insight_id, claim_context, stop))
+                group.create_task(
+                    run_subscription(self._settings, insight_id, claim_context, stop)
+                )
                 for insight_id in self._insights
             ]
             await stop.wait()
@@ -254,6 +256,6 @@ def _at_least_one(concurrency: int) -> int:
 async def _flush(reporter: Reporter) -> None:
     try:
         async with asyncio.timeout(_FLUSH_S):
-            await reporter.acknowledged()
+            await reporter.wait_acknowledged()
     except TimeoutError:
         _log.warning("reports.lost", remedy="their agendas are retried when the lease ends")

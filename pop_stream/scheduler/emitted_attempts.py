@@ -1,4 +1,8 @@
-"""What is on insights' topics already, though the table may not know it."""
+"""Reads from insights' topics which attempts are emitted already.
+
+After a crash the table may know less than the topics. What is on a topic is not published a
+second time: the repeat might go to another partition, and so to a second puller.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Final
@@ -10,13 +14,15 @@ from pop_stream.policy.backlog.page import ChosenAgenda
 from pop_stream.scheduler.insight import OwnedInsight
 
 MAX_COPIES: Final = 3
-"""So often a record may be on its topic, as one whose acknowledgement failed was sent again."""
+"""Most copies of a record on its topic: one whose acknowledgement was lost is sent again."""
 
 _FIRST_READ: Final = 100
 _FULL_READ: Final = 6_000
+"""Newest records of a partition that are read: at first, and if those may not be all. A full
+round of the largest size, three times over, fits the second."""
 
 AttemptKey = tuple[str, int]
-"""An agenda, and the number of an attempt."""
+"""An agenda's id and the number of an attempt."""
 
 AttemptKeys = Set[AttemptKey]
 
@@ -24,15 +30,16 @@ NewestReader = Callable[
     [Mapping[str, int], Callable[[bytes], AttemptKey | None]],
     Awaitable[Mapping[str, Sequence[AttemptKey | None]]],
 ]
-"""Reads the newest values of topics: so many of each partition, or all if there are fewer."""
+"""Reads the newest records of topics, given how many of each partition, and applies the
+function to each value."""
 
 
 class EmittedAttempts:
-    """Looks.
+    """Reads attempts from insights' topics; keeps nothing itself.
 
     Args:
         topics: Names of topics.
-        read_newest: Reads them.
+        read_newest: Reads the newest records.
     """
 
     def __init__(self, topics: Topics, read_newest: NewestReader) -> None:
@@ -40,26 +47,27 @@ class EmittedAttempts:
         self._read_newest = read_newest
 
     async def load_unrecorded(self, insights: Sequence[OwnedInsight]) -> None:
-        """Find what is on the topic of an insight that was just read, before its first round.
+        """Set `emitted_before` of insights that were just loaded and are about to emit.
 
-        A crash may have let a round out and kept its row from being written. It is chosen
-        again, but what is there is not sent again: it might go elsewhere, to two pullers.
+        These are attempts that are on the topic while the table has them as ready: a crash let
+        a round be published and kept its row from being written. Does nothing for insights that
+        have it already.
 
         Raises:
-            UnavailableError: If the topics cannot be read; they are looked at again.
+            UnavailableError: If the topics cannot be read; nothing was set.
         """
         new = [
             owned
             for owned in insights
             if owned.emitted_before is None and owned.scheduler.budget()
         ]
-        glanced = await self._unrecorded(new, _FIRST_READ)
-        # What was forgotten is the newest of each partition. If it fills what was looked at
-        # of one, there may be more.
+        first = await self._unrecorded(new, _FIRST_READ)
+        # They are the newest records of each partition. If they fill what was read of one,
+        # there may be more of them.
         many = [
-            owned for owned in new if MAX_COPIES * len(glanced[owned.insight_id]) >= _FIRST_READ
+            owned for owned in new if MAX_COPIES * len(first[owned.insight_id]) >= _FIRST_READ
         ]
-        found = glanced | await self._unrecorded(many, _FULL_READ)
+        found = first | await self._unrecorded(many, _FULL_READ)
         for owned in new:
             owned.emitted_before = found[owned.insight_id]
 
@@ -68,15 +76,17 @@ class EmittedAttempts:
     ) -> dict[str, set[AttemptKey]]:
         there = await self.attempts([(owned, most) for owned in insights])
         return {
-            owned.insight_id: {one for one in seen if owned.backlog.slots.is_ready(*one)}
+            owned.insight_id: {one for one in seen if owned.backlog.index.is_ready(*one)}
             for owned, seen in zip(insights, there, strict=True)
         }
 
     async def attempts(self, insights: Sequence[tuple[OwnedInsight, int]]) -> list[AttemptKeys]:
-        """Those on the topic of each; what is no such record is left out.
+        """The attempts on the topic of each insight, in the order of `insights`.
+
+        Records that are no emitted agendas are left out.
 
         Args:
-            insights: Each with how many of the newest records of a partition are looked at.
+            insights: Each with how many of the newest records of a partition are read.
 
         Raises:
             UnavailableError: If the topics cannot be read.
@@ -92,14 +102,14 @@ class EmittedAttempts:
         ]
 
     def topic_of(self, owned: OwnedInsight) -> str:
-        """Of the insight's topic."""
+        """The name of the insight's topic."""
         return self._topics.insight(owned.insight_id, owned.backlog.insight.group_type)
 
 
 def missing_from_topic(
     chosen: Sequence[ChosenAgenda], known: AttemptKeys
 ) -> list[ChosenAgenda]:
-    """Those of a round that are not known to be on their topic."""
+    """Those of a round that are not known to be on their topic, in the round's order."""
     return [one for one in chosen if (one.agenda_id, one.attempt) not in known]
 
 

@@ -1,4 +1,8 @@
-"""What the scheduler does with one event: keep what it changes, then decide, or leave that."""
+"""Handles one record of `pop.ready`: applies its events, then saves them or writes a round.
+
+A round waits for acknowledgements. While the next record of the partition is at hand, the
+choice is deferred to it, and only what the record changed is saved.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,22 +28,21 @@ from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.round_writer import RecordPosition, RoundWriter
 
 MAX_DEFERRED_RECORDS: Final = 128
-"""Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
-round of five to fifty, which waits for acknowledgements, never lets them pile up."""
-
+"""Most records in a row that defer their choice: about ten milliseconds of work. A round takes
+five to fifty, so deferring longer would gain nothing."""
 
 PROGRESS_EVERY_RECORDS: Final = 500
-"""Records of a partition after which a row tells how far they were handled. Most change nothing
-in an idle one, and whoever has the partition next reads again what no row tells of."""
+"""Records of a partition after which a row records how far they were handled. Most records of
+an idle partition change nothing, and its next owner reads again what no row covers."""
 
 
 class NotAnEventError(UnreadableRecordError):
-    """A record of `pop.ready` is no event; nothing was done, so nothing need be read anew."""
+    """A record of `pop.ready` is no event. Nothing was done, so nothing has to be reloaded."""
 
 
 @dataclass(slots=True)
 class _DeferredInsights:
-    """Desks of a partition that wait for their choice, and for how many records already."""
+    """Insights of a partition whose choice was deferred, and by how many records."""
 
     insights: dict[str, OwnedInsight] = field(default_factory=dict)
     records: int = 0
@@ -50,19 +53,22 @@ class _DeferredInsights:
 
 
 class ReadyEventHandler:
-    """All desks of this worker, by partition of `pop.ready`; one event at a time.
+    """All insights of this process; called for one record at a time.
+
+    A partition is loaded from the table with its first record, and again after `unload`.
 
     Args:
         table: The ReadyAgenda table.
-        publisher: Ours, idempotent, with acks=all; not Faust's.
+        publisher: Idempotent, with acks=all.
         definitions: Customers and insights in force.
         clock: For the instants in events.
         topics: Names of topics.
-        create_topic: Makes sure an insight's topic exists, with its partitions.
-        partitions: Of `pop.ready`.
-        owns: Whether a partition is surely this worker's at the moment.
-        read_newest: Reads what is on insights' topics already.
-        epoch: Greater with each owner of a partition; asked when it is loaded.
+        create_topic: Creates an insight's topic, or adds the partitions it lacks.
+        partitions: How many `pop.ready` has.
+        owns: Whether a partition is certainly this process's at the moment.
+        read_newest: Reads the newest records of insights' topics.
+        epoch: The ownership epoch; called when a partition is loaded, and greater for each
+            next owner.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
@@ -105,11 +111,11 @@ class ReadyEventHandler:
         self._records_since_progress: dict[int, int] = {}
 
     def insights(self) -> list[OwnedInsight]:
-        """All insights this worker decides for."""
+        """Those of all loaded partitions."""
         return self._registry.all_insights
 
     def owned_insights(self) -> list[OwnedInsight]:
-        """Those of partitions that are surely this worker's still."""
+        """Those of partitions that are certainly this process's at the moment."""
         return [owned for owned in self.insights() if self._owns(owned.partition)]
 
     def loaded(self) -> set[int]:
@@ -117,20 +123,21 @@ class ReadyEventHandler:
         return self._registry.loaded
 
     def may_emit(self, owned: OwnedInsight) -> bool:
-        """Whether a round may choose one now, or must look because definitions changed."""
+        """Whether a round could choose an agenda now; True too while definitions are new."""
         if not self._registry.is_up_to_date:
             return True
         now = self._clock.now().timestamp()
         return owned.scheduler.budget() > 0 and owned.backlog.queue.may_pick(now)
 
     def needs_partitions(self, owned: OwnedInsight) -> bool:
-        """Whether its topic has fewer partitions than its definition says by now."""
+        """Whether its topic has fewer partitions than the definition in force asks for."""
         return 0 < owned.partitions_to_grow_from < self._registry.partitions_of(owned)
 
     def handled_until(self, partition: int) -> int | None:
-        """The offset before which the table shows all records to have been handled.
+        """The offset before which all records were handled, by the rows of the table.
 
-        None if no row tells.
+        None if there are no rows. Loads the partition. If rows of an insight are missing, it is
+        the offset of the last row before them: what later records led to is known only in part.
         """
         stores = [owned.store for owned in self._registry.in_partition(partition).values()]
         incomplete = [store.offset for store in stores if store.is_incomplete]
@@ -142,7 +149,7 @@ class ReadyEventHandler:
         return None if last < 0 else last + 1
 
     def unload(self, partition: int) -> None:
-        """Forget a partition; its next event reads it from the table again."""
+        """Drop what is in memory of a partition; its next record loads it from the table."""
         self._registry.unload(partition)
         self._deferred.pop(partition, None)
 
@@ -154,20 +161,21 @@ class ReadyEventHandler:
         has_next: bool = False,
         is_catching_up: bool = False,
     ) -> None:
-        """Handle one record of `pop.ready`.
+        """Handle one record of `pop.ready`; a second call with the same record changes nothing.
 
         Args:
             record_position: Where the record was read.
             value: Its value.
-            has_next: Whether the next record of the partition is at hand. Then what this
-                one changes is told and kept, and the choice is left to that one, which knows
-                more; but not more than `MAX_DEFERRED_RECORDS` times in a row.
-            is_catching_up: Whether it is left to that one however often it was before.
+            has_next: Whether the next record of the partition is at hand. Then what this one
+                changes is saved, and the choice is deferred to the next, which knows more; at
+                most `MAX_DEFERRED_RECORDS` times in a row.
+            is_catching_up: Defer the choice however often it was deferred before.
 
         Raises:
-            NotAnEventError: If it is no event; nothing was done.
-            UnavailableError: If the partition is not surely this worker's any more; what
-                was done since its last row must be forgotten.
+            NotAnEventError: If it is no event. Nothing was done.
+            UnavailableError: If the partition is not certainly this process's any more, or a
+                topic cannot be read or created. The caller unloads the partition before the
+                record is handled again.
         """
         try:
             ready_events = decode_ready(value)
@@ -198,19 +206,19 @@ class ReadyEventHandler:
     async def _save(
         self, changed: Sequence[OwnedInsight], record_position: RecordPosition
     ) -> None:
-        """Keep what a record changed; what there is to tell is told first, and not put off."""
+        """Save what a record changed; records in an outbox are published first."""
         if all(owned.backlog.outbox.is_empty for owned in changed):
             save_backlogs(changed, record_position.offset)
         else:
             await self._round_writer.write_rounds(changed, record_position, choose=False)
 
     def _record_progress(self, record_position: RecordPosition) -> None:
-        """Have a row tell now and then that this record was handled, and all before it."""
+        """Write a row from time to time that records how far the partition was handled."""
         since_progress = self._records_since_progress.get(record_position.partition, 0) + 1
         insights = self._registry.in_partition(record_position.partition).values()
         if since_progress >= PROGRESS_EVERY_RECORDS and insights:
             newest = max(insights, key=lambda owned: owned.store.offset)
-            # A snapshot: not of one that has just had a row, whatever its size.
+            # It costs a snapshot, so no insight pays for it whose newest row is recent enough.
             since_progress = record_position.offset - newest.store.offset + 1
             if since_progress >= PROGRESS_EVERY_RECORDS:
                 newest.store.record_progress(newest.backlog, record_position.offset)
@@ -218,7 +226,7 @@ class ReadyEventHandler:
         self._records_since_progress[record_position.partition] = since_progress
 
     async def _prepare(self, partition: int) -> None:
-        """Have the partition's desks as they should be before an event."""
+        """Load the partition, apply new definitions, and recover rounds that a crash cut."""
         self._round_writer.ensure_owned(partition)
         self._registry.in_partition(partition)
         self._registry.apply_definitions()

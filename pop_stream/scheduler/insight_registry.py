@@ -1,4 +1,8 @@
-"""All desks of this worker, by partition of `pop.ready`, and what they have in common."""
+"""All insights of this process, by partition of `pop.ready`, and what they share.
+
+They share the definitions in force and the capacity of resource pools. A partition's insights
+are loaded from the table together and dropped together.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -30,15 +34,15 @@ _log = structlog.get_logger()
 
 
 class InsightRegistry:
-    """Loads them, finds whom an event is for, and gives pools their due.
+    """Loads insights, finds the one an event is for, and divides pools among them.
 
     Args:
         table: The ReadyAgenda table.
         definitions: Customers and insights in force.
         clock: For the instants in dead letters.
         topics: Names of topics.
-        partitions: Of `pop.ready`.
-        epoch: Greater with each owner of a partition; asked when it is loaded.
+        partitions: How many `pop.ready` has.
+        epoch: The ownership epoch; called when a partition is loaded.
     """
 
     def __init__(
@@ -73,24 +77,24 @@ class InsightRegistry:
         return set(self._insights)
 
     def in_partition(self, partition: int) -> Mapping[str, OwnedInsight]:
-        """Those of a partition, by insight; read from the table if they are not in memory."""
+        """Those of a partition, by insight; loads the partition if it is not in memory."""
         if partition not in self._insights:
             self._load(partition)
         return self._insights[partition]
 
     def unload(self, partition: int) -> None:
-        """Forget a partition."""
+        """Drop a partition from memory."""
         self._insights.pop(partition, None)
         self._unconfirmed.pop(partition, None)
 
     def take_dead_letters(self, partition: int) -> list[Record]:
-        """The dead letters of rows that could not be read, once."""
+        """The dead letters of rows that could not be read; each is returned once."""
         return self._dead_letters.pop(partition, [])
 
     def take_unconfirmed(self, partition: int) -> list[OwnedInsight]:
-        """Desks that were read with a round that may not be out, once.
+        """Insights loaded with a round that may not be published; each is returned once.
 
-        Of insights without a definition nothing is emitted, so theirs wait until it is known.
+        One without a definition emits nothing, so it is returned when its definition is known.
         """
         unconfirmed = self._unconfirmed.pop(partition, [])
         undefined = [owned for owned in unconfirmed if not owned.scheduler.has_definition]
@@ -102,16 +106,16 @@ class InsightRegistry:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the definitions in force are those that were taken up."""
+        """Whether the definitions in force have been applied."""
         return self._definitions.current is self._definitions_in_force
 
     @property
     def definitions_version(self) -> int:
-        """Of the definitions that were taken up; 0 before."""
+        """The version of the definitions applied last; 0 before the first."""
         return self._definitions_in_force.version if self._definitions_in_force else 0
 
     def apply_definitions(self) -> None:
-        """Have all desks follow the definitions in force."""
+        """Apply the definitions in force to all insights; at once if they have been applied."""
         current = self._definitions.current
         if self.is_up_to_date:
             return
@@ -123,14 +127,14 @@ class InsightRegistry:
                 owned.follow(insight)
 
     def partitions_of(self, owned: OwnedInsight) -> int:
-        """Of the insight's topic, by the definitions in force; 0 if it is not defined."""
+        """How many the insight's topic should have; 0 if the insight is not defined."""
         insight = self._definitions.current.insights.get(InsightId(owned.insight_id))
         return insight.partitions if insight else 0
 
-    # ---- whom an event is for ----
+    # ---- routing events ----
 
     def recipients(self, partition: int, event: ReadyEvent) -> Sequence[OwnedInsight]:
-        """The desks an event is for; none if the insight is at home elsewhere."""
+        """The insights that an event is for; none if it belongs to another partition."""
         insights = self._insights[partition]
         if isinstance(event, InsightTick) and not event.insight_id:
             return [*insights.values()]
@@ -140,7 +144,7 @@ class InsightRegistry:
         return [owned] if owned else []
 
     def misrouted(self, partition: int, event: ReadyEvent) -> list[Record]:
-        """An event that was sent here by older definitions, sent on to where it belongs."""
+        """The event for its own partition, if older definitions had it sent to this one."""
         if not event.insight_id or event.insight_id in self._insights[partition]:
             return []
         if self._home_partition(event.insight_id) == partition:
@@ -149,22 +153,22 @@ class InsightRegistry:
         return [ready_record(self._topics, current, event, partitions=self._partitions)]
 
     def _is_new_here(self, partition: int, event: ReadyEvent) -> bool:
-        """Whether the event needs a new desk: notes of an insight never placed are nobody's."""
+        """Whether an insight begins with this event: only agendas begin an undefined one."""
         is_known = event.insight_id in self._definitions.current.insights
         is_placed = isinstance(event, InsightAgendasRouted)
         return (is_known or is_placed) and self._home_partition(event.insight_id) == partition
 
     def _home_partition(self, insight_id: str) -> int:
-        return partition_of(self._definitions.current.home(insight_id), self._partitions)
+        return partition_of(self._definitions.current.routing_key(insight_id), self._partitions)
 
     # ---- pools ----
 
     def with_pool_peers(
         self, partition: int, changed: Mapping[str, OwnedInsight]
     ) -> list[OwnedInsight]:
-        """The desks touched, and those that share a pool with one and have work waiting.
+        """The changed insights, and those that share a pool with one and have ready agendas.
 
-        All of one partition: rows of another may not be written while its event is handled.
+        All are of one partition: no rows of another may be written while its record is handled.
         """
         shared = {owned.backlog.insight.pool for owned in changed.values()} - {None}
         pool_peers = (
@@ -177,7 +181,7 @@ class InsightRegistry:
         return [*changed.values(), *pool_peers]
 
     def budget_within_pool(self, owned: OwnedInsight, most: int) -> int:
-        """How many agendas a round may emit, within what the insight's pool has left."""
+        """How many agendas a round may emit: at most `most`, and what is left of the pool."""
         slots = min(owned.scheduler.budget(), most)
         pool = self._definitions.current.pools.get(owned.backlog.insight.pool or "")
         if pool is None or slots <= 0:
@@ -190,7 +194,7 @@ class InsightRegistry:
         return min(slots, limits[owned.insight_id] - owned.backlog.in_flight)
 
     def limiting_cause(self, owned: OwnedInsight) -> EmissionLimit:
-        """What keeps the desk from emitting, its topic and its customers left aside."""
+        """What limits the insight, apart from its topic's depth and its customers."""
         if not owned.backlog.ready:
             return ""
         cap = owned.backlog.insight.max_in_flight
@@ -202,10 +206,10 @@ class InsightRegistry:
             else ""
         )
 
-    # ---- making them ----
+    # ---- loading ----
 
     def _load(self, partition: int) -> None:
-        """Read the partition's backlogs, and take note of what cannot be read."""
+        """Load a partition from the table, with dead letters for rows that cannot be read."""
         insights: dict[str, OwnedInsight] = {}
         letters: list[Record] = []
         now = self._clock.now()

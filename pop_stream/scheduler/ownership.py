@@ -1,4 +1,4 @@
-"""Which partitions are surely this worker's: what is asked before anything is written."""
+"""Which partitions this process certainly owns; asked before anything is written."""
 
 from collections.abc import Callable, Set
 from datetime import timedelta
@@ -7,15 +7,18 @@ from time import monotonic
 
 
 class PartitionOwnership:
-    """A partition is held from its assignment on, for as long as the group surely knows us.
+    """Tracks assigned partitions, and whether the group still knows their owner.
 
-    The group gives partitions away once a session has passed without a heartbeat. A process
-    that was frozen or starved for longer wakes up believing in them, and hears otherwise
-    only from its next heartbeat; until then it must write nothing.
+    A partition is owned from its assignment until it is revoked, and only while the last
+    acknowledged heartbeat is less than a session old: after that the group may have given it
+    to another process. A process that was frozen for longer still has its partitions in memory,
+    and learns otherwise from its next heartbeat only. Until then it must write nothing.
+
+    Methods that Faust's consumer calls may be called from its thread; each is one assignment.
 
     Args:
-        session: Of the group.
-        now: Seconds that also pass while the process is frozen.
+        session: The session timeout of the group.
+        now: A clock in seconds that goes on while the process is frozen.
     """
 
     def __init__(self, session: timedelta, now: Callable[[], float] = monotonic) -> None:
@@ -27,39 +30,39 @@ class PartitionOwnership:
 
     @property
     def partitions(self) -> Set[int]:
-        """What was assigned and not revoked, surely held or not."""
+        """What was assigned and not revoked, certainly owned or not."""
         return self._partitions
 
     def assign(self, partitions: Set[int]) -> None:
-        """The group has just given these."""
+        """Called when the group has assigned these; counts as an acknowledged heartbeat."""
         self._partitions |= partitions
         self.heartbeat_acknowledged(self._now())
 
     def revoke(self, partitions: Set[int]) -> None:
-        """The group takes these back."""
+        """Called when the group revokes these; those that were not assigned are ignored."""
         if self._partitions & partitions:
             self._invalidated_at = self._now()
         self._partitions -= partitions
 
     def expelled(self) -> None:
-        """The group has expelled us: all is lost, before it is revoked; any thread's."""
+        """Called from any thread when the group has expelled this member: nothing is owned."""
         self._partitions = frozenset()
         self._invalidated_at = self._now()
 
     def heartbeat_acknowledged(self, asked_at: float) -> None:
-        """The group knew us when it answered what was asked at that moment; any thread's."""
+        """Called from any thread when the group acknowledged a heartbeat sent at `asked_at`."""
         self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
     def owns(self, partition: int) -> bool:
-        """Whether nobody else can have been given the partition by now."""
+        """Whether no other process can have been assigned the partition by now."""
         return self._has_live_session and partition in self._partitions
 
     def invalidate(self) -> None:
-        """What was begun is forgotten and decided anew, so nothing of it may be written."""
+        """Called when a record is to be handled anew: nothing begun before may be written."""
         self._invalidated_at = self._now()
 
     def held_since(self, since: float) -> bool | None:
-        """Whether nothing was lost or given up since a moment; None until the group tells."""
+        """Whether nothing was lost or invalidated since then; None while that is unknown."""
         if self._invalidated_at >= since:
             return False
         return self._has_live_session or None

@@ -1,9 +1,17 @@
-"""What the agent does with a record of `pop.ready`, and with those that Faust passed over.
+"""Processes the records of a partition one by one, whatever Faust and the brokers do.
 
-What was written while nobody had the partition is read before anything is chosen: it may hold
-or cancel what is placed in it, or place what is more urgent.
+Four things stand between the agent's loop and `ReadyEventHandler.handle`:
 
-What can be used of a record that cannot be handled as a whole.
+- The table is read before the first record of an assignment is handled.
+- Records that Faust skipped are read again beside it and handled first. Faust may skip records
+  at a rebalance and after a crash, so its offsets are not relied on: the table's rows say up to
+  which offset records were handled, and each record's offset is compared with that.
+- While brokers are away a record is tried again until it succeeds or the partition is lost.
+- A record that cannot be handled is split until only its unusable parts are left, and those are
+  dead-lettered. No exception leaves `process`: Faust would acknowledge the record.
+
+Records written before the partition was gained are all read before anything is chosen, for they
+may hold or cancel what precedes them, or bring what is more urgent.
 """
 
 import asyncio
@@ -29,20 +37,21 @@ from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.scheduler.ticker import Ticker
 
 MAX_SPLIT_FAILURES: Final = 64
-"""Of one record: what is left then is not parted any more. Each may cost that the table is read
-anew; three culprits among 500 are found with fewer."""
+"""Most failures while one record is split; what is left then is not split further. Each may
+cost that the partition is loaded again. Three unusable parts among 500 are found with fewer."""
 
 
 async def split_poison(
     value: bytes | None, handle: Callable[[bytes | None], Awaitable[None]]
 ) -> list[tuple[bytes | None, Exception]]:
-    """Handle a record by parts, in its order; those that cannot be, with why.
-
-    None if it can be handled as a whole now.
+    """Handle a record by halves, quarters and so on, in its order.
 
     Args:
         value: Of the record.
         handle: Handles a part, or raises and leaves nothing half done.
+
+    Returns:
+        The parts that cannot be handled, each with the error; empty if all were handled.
     """
     found: list[tuple[bytes | None, Exception]] = []
     waiting, failures = [value], 0
@@ -50,22 +59,22 @@ async def split_poison(
         part = waiting.pop()
         try:
             await handle(part)
-        except Exception as error:  # whatever it is, it is told with the part
+        except Exception as error:  # whatever it is, it is returned with the part
             failures += 1
-            both = split_record(part) if failures <= MAX_SPLIT_FAILURES else None
-            if both is None:
+            halves = split_record(part) if failures <= MAX_SPLIT_FAILURES else None
+            if halves is None:
                 found.append((part, error))
             else:
-                waiting += reversed(both)
+                waiting += reversed(halves)
     return found
 
 
 REREAD_RECORDS: Final = 1_000
-"""Records that are read again where the table does not tell what was handled."""
+"""Records that are read again if no row says up to which offset records were handled."""
 
 MAX_CATCH_UP_S: Final = 2.0
-"""For so long nothing is chosen for what was written before a partition was gained: longer, and
-pullers stand idle for the sake of order."""
+"""For so long no choice is made while records from before the assignment remain. Beyond it idle
+pullers cost more than the order is worth."""
 
 _RETRIABLE: Final = (KafkaError, OSError)
 
@@ -75,16 +84,17 @@ _log = structlog.get_logger()
 
 
 class PartitionProcessor:
-    """Deals with records one by one, so that nothing of them leaves the agent's loop.
+    """Processes the records of all assigned partitions; one record at a time.
 
     Args:
-        handler: To hand them to.
-        ticker: To be told of partitions that are read anew.
-        ownership: Of the partitions that are this worker's.
+        handler: Handles each record.
+        ticker: Wakes partitions that have to be loaded again.
+        ownership: Which partitions are this process's.
         publisher: Of dead letters.
-        clock: For their instants.
+        clock: For the instants in dead letters.
         topics: Names of topics.
-        read_skipped: Reads a partition of `pop.ready` beside Faust, from an offset to another.
+        read_skipped: Reads a partition of `pop.ready` beside Faust: partition, first offset,
+            and the offset before which to stop.
         recover: Reads the table; see `FaustReadyTable.recover`.
         end_offset: The offset after a partition's last record as Faust knows it; None if it
             does not.
@@ -94,7 +104,7 @@ class PartitionProcessor:
         postponed: Partitions with a record that waits for Kafka.
     """
 
-    def __init__(  # noqa: PLR0913  # every port that dealing needs, named once
+    def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
         handler: ReadyEventHandler,
         ticker: Ticker,
@@ -123,7 +133,10 @@ class PartitionProcessor:
         self._next: dict[int, int] = {}
 
     async def process(self, message: Any, *, has_next: bool) -> None:  # noqa: ANN401
-        """Deal with one of Faust's records, and before it with those that it passed over.
+        """Process a record, and before it those that Faust skipped; raises nothing.
+
+        Returns when the record is handled or dead-lettered, or the partition is lost: then it
+        is for the next owner.
 
         Args:
             message: Faust's.
@@ -134,7 +147,7 @@ class PartitionProcessor:
             await self._process(message, has_next=has_next)
 
     def _is_catching_up(self, partition: int, offset: int) -> bool:
-        """Whether others follow that were written before the partition was gained."""
+        """Whether records follow that were written before the partition was assigned."""
         if partition not in self._catch_up_until:
             self._catch_up_until[partition] = (
                 self._end_offset(partition) or 0,
@@ -144,27 +157,27 @@ class PartitionProcessor:
         return offset + 1 < end and self._now() < until
 
     def assign(self, partitions: Set[int]) -> None:
-        """How far these were handled is to be read in the table."""
+        """Called when these are assigned: their next offsets are to be read from the table."""
         for partition in partitions:
             self._next.pop(partition, None)
             self._catch_up_until.pop(partition, None)
 
     def revoke(self, partitions: Set[int]) -> None:
-        """These are for somebody else."""
+        """Called when these are revoked."""
         self.postponed -= partitions
         for partition in partitions:
             self._handler.unload(partition)
 
     async def _has_recovered(self, partition: int) -> bool:
-        """Whether the table is whole; if not, the record is for the partition's next owner."""
+        """Whether the table is in memory; if not, the record is for the next owner."""
         return bool(await self._retry_while_owned("table.postponed", partition, self._recover))
 
     async def _catch_up(self, partition: int, offset: int) -> None:
-        """Deal with records before this one that Faust took for handled, and were not.
+        """Process the records before this one that Faust skipped and nobody handled.
 
-        A rebalance or a crash may make it pass over records: those it had begun to hand on,
-        and those whose acknowledgement overtook the rows they led to. The table tells how
-        far records were handled, so what lies between is read again, beside Faust.
+        Faust skips those that it had begun to hand on when a rebalance came, and those whose
+        commit overtook the rows they led to. To seek to them would not do: Faust notes a record
+        as read after it was handed on, and so undoes a seek made meanwhile.
         """
 
         async def attempt() -> None:
@@ -177,18 +190,20 @@ class PartitionProcessor:
         await self._retry_while_owned("partition.reread_postponed", partition, attempt)
 
     def _first_unhandled(self, partition: int, offset: int) -> int:
-        """From where a record's predecessors are still to be dealt with."""
+        """The first offset that is not handled; `offset` or more if none before it is left."""
         if partition not in self._next:
             try:
-                kept = self._handler.handled_until(partition)
+                handled = self._handler.handled_until(partition)
             except Exception:
                 _log.exception("rows.unreadable", partition=partition)
-                return offset  # whoever handles the record meets the same, and tells
-            self._next[partition] = max(0, offset - REREAD_RECORDS) if kept is None else kept
+                return offset  # handling the record fails alike, and is reported there
+            if handled is None:
+                handled = max(0, offset - REREAD_RECORDS)
+            self._next[partition] = handled
         return self._next[partition]
 
     async def _process(self, message: Any, *, has_next: bool) -> None:  # noqa: ANN401
-        """Handle a record of Faust's or of ours; nothing may leave the agent's loop."""
+        """Process a record that Faust handed on or that was read beside it; raises nothing."""
         record_position = RecordPosition(message.partition, message.offset)
         is_catching_up = self._is_catching_up(*record_position)
         try:
@@ -198,7 +213,7 @@ class PartitionProcessor:
                 has_next=has_next or is_catching_up,
                 is_catching_up=is_catching_up,
             )
-        except Exception as error:
+        except Exception as error:  # Faust would acknowledge the record and restart the agent
             for value, why in await self._split_poison(message, error):
                 await self._dead_letter(message, value, why)
         self._next[message.partition] = max(
@@ -210,17 +225,17 @@ class PartitionProcessor:
         message: Any,  # noqa: ANN401
         error: Exception,
     ) -> list[tuple[bytes | None, Exception]]:
-        """Keep what can be used of a record; what is to be buried, with why.
+        """Handle what can be handled of a record; returns the other parts with their errors.
 
-        The choice is left to the ticker. If it was the choice that failed, all is kept, and
-        the record is buried for others to see.
+        No choice is made; the ticker wakes the partition for it. If it was the choice that
+        failed, every part can be handled, and the whole record is dead-lettered to be seen.
         """
         try:
             value = checked_value(message)
         except UnreadableRecordError:
             _log.warning("record.dead_lettered", partition=message.partition, reason=str(error))
             return [(message.value, error)]
-        # No row is to tell that the record is handled while a part of it is not.
+        # The rows of a part must not say that the record is handled while others are not.
         before = RecordPosition(message.partition, message.offset - 1)
 
         async def handle(part: bytes | None) -> None:
@@ -243,7 +258,7 @@ class PartitionProcessor:
         return found or [(value, error)]
 
     def _reload(self, partition: int) -> None:
-        """The index may be half changed: the table is what counts."""
+        """Have the partition loaded again: what is in memory may be half changed."""
         self._ownership.invalidate()
         self._handler.unload(partition)
         self._ticker.assign({partition})
@@ -256,9 +271,10 @@ class PartitionProcessor:
         has_next: bool = False,
         is_catching_up: bool = False,
     ) -> None:
-        """Handle a record, as often as a broker that is away makes it necessary.
+        """Handle a record, again and again while brokers or the ownership are in doubt.
 
-        One of a partition that is lost meanwhile is for its next owner to read.
+        Each time what is in memory of the partition is dropped first, as it is ahead of the
+        table.
         """
 
         async def attempt() -> None:
@@ -282,9 +298,9 @@ class PartitionProcessor:
         attempt: Callable[[], Awaitable[T]],
         errors: tuple[type[Exception], ...] = _RETRIABLE,
     ) -> T | None:
-        """What `attempt` gives, tried again after these errors, for as long as it takes.
+        """What `attempt` returns, tried again after these errors; None if not owned any more.
 
-        None if the partition is lost meanwhile.
+        The pause between two attempts doubles from 0.1 s to 5 s.
         """
         pause_s = 0.1
         while partition in self._ownership.partitions:
@@ -300,7 +316,7 @@ class PartitionProcessor:
         return None
 
     def _log_postponed(self, what: str, partition: int, error: Exception) -> None:
-        """Tell it once, however often it is tried again."""
+        """Log the first failure of a partition that was not postponed yet."""
         if partition not in self.postponed:
             reason = str(error) if isinstance(error, UnavailableError) else repr(error)
             _log.warning(what, partition=partition, reason=reason)
@@ -312,7 +328,7 @@ class PartitionProcessor:
         value: bytes | None,
         error: Exception,
     ) -> None:
-        """Write a dead letter of this part of a record, or of the whole."""
+        """Publish a dead letter of a part of a record, or of the whole."""
         is_unreadable = isinstance(error, UnreadableRecordError)
         reason = str(error) if is_unreadable else repr(error)
         code = error.code if isinstance(error, PopStreamError) else PopStreamError.code

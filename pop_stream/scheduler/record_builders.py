@@ -1,4 +1,7 @@
-"""The records that tell of a round and of all else that happened with it."""
+"""Builds the records of a round and of an outbox: agendas, events, stops and dead letters.
+
+Nothing is published here and nothing is decided, but for the partition of each emitted agenda.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,6 +21,7 @@ from pop_stream.ports.publisher import Record
 from pop_stream.scheduler.insight import OwnedInsight
 
 PART: Final = "scheduler"
+"""The scheduler's name in its consumer group, client ids and dead letters."""
 
 
 def emitted_records(
@@ -29,7 +33,7 @@ def emitted_records(
     at: datetime,
     now: datetime,
 ) -> list[Record]:
-    """A round's agendas for the insight's topic; the scheduler decides where each one goes.
+    """A round's agendas for the insight's topic, each in the partition the scheduler assigns.
 
     Args:
         topics: Names of topics.
@@ -58,7 +62,7 @@ def emitted_records(
 def emitted_events(
     owned: OwnedInsight, chosen: Sequence[ChosenAgenda], now: datetime
 ) -> list[AgendaEmitted]:
-    """What the lifecycle hears of a round."""
+    """The lifecycle events of a round, one for each agenda."""
     expedite_reports = owned.scheduler.expedite_reports()
     return [
         AgendaEmitted(
@@ -73,7 +77,7 @@ def emitted_events(
 
 
 def stop_records(topics: Topics, owned: OwnedInsight, outbox: OutboxBatch) -> list[Record]:
-    """What pullers hear: attempts that are to stop."""
+    """Requests to pullers to stop attempts."""
     return [
         Record(
             topics.controls,
@@ -98,13 +102,13 @@ def _accepted_at(owned: OwnedInsight, ref: int | None) -> datetime | None:
     try:
         return owned.store.agenda(*page_and_slot(ref)).accepted_at
     except (LookupError, UnreadableRecordError):
-        return None  # a stop is told all the same
+        return None  # the attempt is to stop all the same
 
 
 def dead_letter_records(
     topics: Topics, owned: OwnedInsight, outbox: OutboxBatch, now: datetime
 ) -> list[Record]:
-    """The dead letters of agendas that failed for good."""
+    """The dead letters of agendas that have exhausted their attempts."""
     return [
         agenda_dead_letter(
             topics,
@@ -118,22 +122,22 @@ def dead_letter_records(
     ]
 
 
-def _run_from(placed: RoutedAgenda) -> int:
-    return placed.attempt if placed.run_from is None else placed.run_from
+def _run_from(routed: RoutedAgenda) -> int:
+    return routed.attempt if routed.run_from is None else routed.run_from
 
 
 def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> EmittedAgenda:
-    placed = owned.store.agenda(*page_and_slot(chosen.ref))
+    routed = owned.store.agenda(*page_and_slot(chosen.ref))
     return EmittedAgenda(
         agenda_id=chosen.agenda_id,
         insight_id=owned.insight_id,
         customer_id=chosen.customer_id,
         attempt=chosen.attempt,
-        accepted_at=placed.accepted_at,
+        accepted_at=routed.accepted_at,
         emitted_at=at,
         lease_ms=owned.backlog.insight.lease_ms,
-        agenda=Raw(placed.agenda),
-        # Of a lone operation nothing can have succeeded that would not have ended the agenda.
-        resumes=chosen.attempt > 1 and len(placed.operation_types) > 1,
-        run_from=_run_from(placed) if chosen.attempt > 1 else 0,
+        agenda=Raw(routed.agenda),
+        # If its only operation had succeeded, the agenda would have ended.
+        resumes=chosen.attempt > 1 and len(routed.operation_types) > 1,
+        run_from=_run_from(routed) if chosen.attempt > 1 else 0,
     )

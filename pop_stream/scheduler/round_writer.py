@@ -1,11 +1,15 @@
-"""Rounds: chosen, then emitted and kept side by side, and made good after a crash.
+"""Writes rounds: publishes the chosen agendas and the rows that record them concurrently.
 
-Neither of the two waits for the other, so a crash may leave either without the other. Emitted
-and not kept, a round is chosen again: a repeat, which the attempt number lets pullers and the
-rollup drop. Kept and not emitted, its row tells of it, and what its topic lacks is emitted by
-whoever reads the row. No round begins before the one before it is both, so there is one such.
+Neither of the two waits for the other, so a crash may leave either without the other:
 
-The record of a round: who was chosen, and why the others still wait.
+    published, not recorded    The round is chosen again. What is found on the insight's topic
+                               is not published a second time; should it be, pullers and the
+                               rollup drop the repeat by its attempt number.
+    recorded, not published    The row names the round. Whoever loads the row next publishes
+                               what the topic lacks (`recover_round`).
+
+A round is published only when the rows of the round before are durable, so a crash leaves at
+most one round of a partition in either state.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -38,7 +42,8 @@ from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.state.row_format import JournaledRound
 
 MAX_ROUND_SIZE: Final = 2_000
-"""Of one round, so that its decision and its journal row fit a record; the next follows."""
+"""Most agendas of one round, so that its decision and its journal row each fit a record. What
+is left is chosen by the next event."""
 
 _log = structlog.get_logger()
 
@@ -51,31 +56,31 @@ class RecordPosition(NamedTuple):
 
 
 class _RoundDraft(NamedTuple):
-    """What a desk has to say after an event.
+    """The records of one insight after an event.
 
     Attributes:
-        told: To be published before the row is written, for what is kept must have been told.
-        emitted: A round's agendas.
-        announcements: What else there is to tell of the round.
+        outbox: Acknowledged before the row is written: the row says that they are out.
+        emitted: The round's agendas, for the insight's topic.
+        announcements: The round's decision and lifecycle events; empty if there is no round.
     """
 
-    told: Sequence[Record] = ()
+    outbox: Sequence[Record] = ()
     emitted: Sequence[Record] = ()
     announcements: Sequence[Record] = ()
 
 
 class RoundWriter:
-    """Writes for all desks; one record of `pop.ready` at a time.
+    """Writes the rounds of all insights; called for one record of `pop.ready` at a time.
 
     Args:
-        registry: All schedulers of this worker.
+        registry: All insights of this process.
         table: The ReadyAgenda table.
-        publisher: Ours, idempotent, with acks=all; not Faust's.
+        publisher: Idempotent, with acks=all.
         clock: For the instants in events.
         topics: Names of topics.
-        create_topic: Makes sure an insight's topic exists, with its partitions.
-        owns: Whether a partition is surely this worker's at the moment.
-        emitted_reader: Knows what is on insights' topics already.
+        create_topic: Creates an insight's topic, or adds the partitions it lacks.
+        owns: Whether a partition is certainly this process's at the moment.
+        emitted_reader: Reads which attempts are on insights' topics.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
@@ -101,10 +106,10 @@ class RoundWriter:
         self._last_round_row = 0
 
     def ensure_owned(self, partition: int) -> None:
-        """Rows and rounds of one who has lost the partition would mix with its owner's.
+        """Check before anything is written, which otherwise might mix with the next owner's.
 
         Raises:
-            UnavailableError: If the partition is not surely this worker's.
+            UnavailableError: If the partition is not certainly this process's.
         """
         if not self._owns(partition):
             msg = f"the group may have given partition {partition} to another scheduler"
@@ -117,27 +122,33 @@ class RoundWriter:
         *,
         choose: bool = True,
     ) -> None:
-        """A round of each desk, all side by side, and the rows that tell of them.
+        """Plan and write one round of each insight, all of them concurrently.
 
-        Without a choice, what there is to tell is told and kept all the same.
-        Returns once all is acknowledged but the rows, for which the next round waits.
+        Returns once all records are acknowledged. The rows are not awaited: the next call waits
+        for them before it publishes.
+
+        Args:
+            insights: Of one partition.
+            record_position: Of the record that led here; its offset goes into the rows.
+            choose: False publishes and records only what the event led to, and plans no round.
 
         Raises:
-            UnavailableError: If a topic cannot be made, or the partition is not surely this
-                worker's any more; what was done since its last row must be forgotten.
+            UnavailableError: If a topic cannot be created, or the partition is not certainly
+                this process's any more. What is in memory is then ahead of the table, and the
+                caller unloads the partition.
         """
         if choose:
             await self._emitted_reader.load_unrecorded(insights)
         drafts = [
             await self._draft_round(owned, record_position, choose=choose) for owned in insights
         ]
-        told = [record for draft in drafts for record in draft.told]
+        outbox = [record for draft in drafts for record in draft.outbox]
         emitted = [record for draft in drafts for record in draft.emitted]
         announcements = [record for draft in drafts for record in draft.announcements]
 
-        if told or announcements:
-            await self._publish_before_rows(record_position.partition, told)
-        self._write_rows(insights, record_position.offset, flush=bool(told or announcements))
+        if outbox or announcements:
+            await self._publish_before_rows(record_position.partition, outbox)
+        self._write_rows(insights, record_position.offset, flush=bool(outbox or announcements))
         if not announcements:
             return
         # Rounds and rows are sent side by side; the brokers may have any part of either first.
@@ -147,34 +158,31 @@ class RoundWriter:
                 owned.store.unconfirmed_round = None
 
     async def recover_round(self, insights: Sequence[OwnedInsight], partition: int) -> None:
-        """Emit what a crash kept from being emitted, of desks just read.
+        """Publish what a crash left unpublished of the rounds that the table records.
 
-        What is on its topic is not emitted again. The rest of the round is told of again, as
-        nobody can say how much of that was lost.
+        Called once for insights just loaded. Agendas that are on their topic are not published
+        again. Decision and lifecycle events are: nobody can tell which of them are out, and a
+        repeat of them changes nothing.
 
         Raises:
-            UnavailableError: If the topics cannot be read or made, or the partition is not
-                surely this worker's.
+            UnavailableError: If the topics cannot be read or created, or the partition is not
+                certainly this process's.
         """
-        lately = [
-            (owned, owned.store.unconfirmed_round)
-            for owned in insights
-            if owned.store.unconfirmed_round
-        ]
         unconfirmed = [
-            (owned, note, chosen)
-            for owned, note in lately
-            if (chosen := owned.scheduler.unclaimed_of(note.refs))
+            (owned, row, chosen)
+            for owned in insights
+            if (row := owned.store.unconfirmed_round)
+            and (chosen := owned.scheduler.unclaimed_of(row.refs))
         ]
         emitted_before = await self._emitted_reader.attempts(
-            [(owned, MAX_COPIES * len(note.refs)) for owned, note, _ in unconfirmed]
+            [(owned, MAX_COPIES * len(row.refs)) for owned, row, _ in unconfirmed]
         )
         records: list[Record] = []
-        for (owned, note, chosen), known in zip(unconfirmed, emitted_before, strict=True):
+        for (owned, row, chosen), known in zip(unconfirmed, emitted_before, strict=True):
             await self._ensure_topic(owned)
-            depth = CurrentDepth(note.lag, note.in_flight)
-            planned = PlannedRound(note.at, note.slots, depth, chosen)
-            emitted, announcements = await self._records(owned, planned, note, known)
+            depth = CurrentDepth(row.lag, row.in_flight)
+            planned = PlannedRound(row.at, row.slots, depth, chosen)
+            emitted, announcements = await self._records(owned, planned, row, known)
             records += [*emitted, *announcements]
             _log.info("round.recovered", insight_id=owned.insight_id, lacked=len(emitted))
         self.ensure_owned(partition)
@@ -185,7 +193,7 @@ class RoundWriter:
     async def _draft_round(
         self, owned: OwnedInsight, record_position: RecordPosition, *, choose: bool
     ) -> _RoundDraft:
-        """Let happen what is due, choose, and word all there is to tell."""
+        """Apply what is due, plan a round, and build all records of it."""
         now = self._clock.now()
         seconds = now.timestamp()
         owned.scheduler.advance_to(seconds)
@@ -194,10 +202,10 @@ class RoundWriter:
         planned = owned.scheduler.plan_round(seconds, limit)
         if planned.chosen or owned.topic_partitions:
             await self._ensure_topic(owned)
-        told = await self._told(owned, owned.scheduler.drain_outbox(), now)
+        outbox = await self._outbox_records(owned, owned.scheduler.drain_outbox(), now)
         if not planned.chosen:
-            return _RoundDraft(told)
-        owned.store.unconfirmed_round = note = JournaledRound(
+            return _RoundDraft(outbox)
+        owned.store.unconfirmed_round = row = JournaledRound(
             refs=tuple(one.ref for one in planned.chosen),
             at=planned.at,
             slots=planned.slots,
@@ -207,31 +215,32 @@ class RoundWriter:
             definitions=self._registry.definitions_version,
         )
         known = owned.take_emitted_before(planned.chosen, now)
-        emitted, announcements = await self._records(owned, planned, note, known)
-        owned.checkpoints.record_sent(before, note.at)
-        return _RoundDraft(told, emitted, [*before, *announcements])
+        emitted, announcements = await self._records(owned, planned, row, known)
+        owned.checkpoints.record_sent(before, row.at)
+        return _RoundDraft(outbox, emitted, [*before, *announcements])
 
-    async def _told(
-        self, owned: OwnedInsight, told: OutboxBatch, now: datetime
+    async def _outbox_records(
+        self, owned: OwnedInsight, outbox: OutboxBatch, now: datetime
     ) -> list[Record]:
-        if not told:
+        """Requests to stop, dead letters and lifecycle events that do not belong to a round."""
+        if not outbox:
             return []
         topic = self._topics.agenda_events
         return [
-            *record_builders.stop_records(self._topics, owned, told),
-            *record_builders.dead_letter_records(self._topics, owned, told, now),
-            *await lifecycle_records(self._publisher, topic, told.lifecycle),
+            *record_builders.stop_records(self._topics, owned, outbox),
+            *record_builders.dead_letter_records(self._topics, owned, outbox, now),
+            *await lifecycle_records(self._publisher, topic, outbox.lifecycle),
         ]
 
     async def _records(
         self,
         owned: OwnedInsight,
         planned: PlannedRound,
-        note: JournaledRound,
+        row: JournaledRound,
         known: AttemptKeys,
     ) -> tuple[list[Record], list[Record]]:
-        """A round's agendas but those known to be on their topic, and what tells of it."""
-        at = datetime.fromtimestamp(note.at, UTC)
+        """A round's agendas that its topic lacks, and its decision and lifecycle events."""
+        at = datetime.fromtimestamp(row.at, UTC)
         emitted = record_builders.emitted_records(
             self._topics,
             owned,
@@ -244,8 +253,8 @@ class RoundWriter:
             planned,
             limited_by=self._registry.limiting_cause(owned),
             partition=owned.partition,
-            offset=note.offset,
-            definitions=note.definitions,
+            offset=row.offset,
+            definitions=row.definitions,
         )
         lifecycle = await lifecycle_records(
             self._publisher,
@@ -254,38 +263,39 @@ class RoundWriter:
         )
         value = encode(decision)
         owned.checkpoints.decided += len(value)
-        why = Record(self._topics.decisions, owned.insight_id.encode(), value)
-        return emitted, [why, *lifecycle]
+        key = owned.insight_id.encode()
+        return emitted, [Record(self._topics.decisions, key, value), *lifecycle]
 
-    async def _publish_before_rows(self, partition: int, told: Sequence[Record]) -> None:
-        """What must be acknowledged before a round is written."""
-        # So a crash finds one round under way at most. What this record itself has led to
-        # need not be kept for it: it is read again.
+    async def _publish_before_rows(self, partition: int, outbox: Sequence[Record]) -> None:
+        """Wait for the rows of the round before, and publish what must precede the rows."""
+        # The wait is why a crash leaves one round at most half written. Rows that this record
+        # has led to so far need no waiting: after a crash the record is read again.
         await self._table.wait_durable(self._last_round_row)
         self.ensure_owned(partition)
-        if told:
-            await self._publish(told, partition)
+        if outbox:
+            await self._publish(outbox, partition)
             self.ensure_owned(partition)
 
     def _write_rows(
         self, insights: Sequence[OwnedInsight], offset: int, *, flush: bool
     ) -> None:
-        """Write the rows; those of rounds at once, for later rounds wait for them."""
+        """Write the rows; `flush` sends them at once, because the next round waits for them."""
         save_backlogs(insights, offset)
         if flush:
             self._table.send_now()
             self._last_round_row = self._table.written
 
     async def _publish(self, records: Sequence[Record], partition: int) -> None:
-        """Until all is acknowledged, or the partition may be another's: then it decides.
+        """Publish until all is acknowledged or the partition may be another process's.
 
-        What is given up may have been on its way for longer than a session, as after a freeze.
+        Ownership is checked before each retry: after a freeze the first attempt may have taken
+        longer than a session.
         """
-        again = partial(self.ensure_owned, partition)
-        await publish_until_acknowledged(self._publisher, records, before_retry=again)
+        check = partial(self.ensure_owned, partition)
+        await publish_until_acknowledged(self._publisher, records, before_retry=check)
 
     async def _ensure_topic(self, owned: OwnedInsight) -> None:
-        """Create the insight's topic, or let it grow with the definition."""
+        """Create the insight's topic, or add the partitions that its definition asks for."""
         insight = owned.backlog.insight
         if owned.topic_partitions < insight.partitions:
             await self._create_topic(insight)

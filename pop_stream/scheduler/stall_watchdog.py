@@ -1,7 +1,7 @@
-"""The watch over the scheduler's own progress: one that hangs ends, to be started again.
+"""Watches the scheduler's own progress, so that one that hangs ends and is started again.
 
-Faust can stop committing for good, or stop reading, without any error. A supervisor brings
-back a process that ends; nobody brings back one that only looks alive.
+Faust can stop committing or reading for good without any error. A supervisor restarts a process
+that ends, but not one that only looks alive.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pop_stream.ports.lag import LagProbe
 from pop_stream.scheduler.record_builders import PART
 
 _CHECKS_PER_TIMEOUT: Final = 10
-"""So many within the time that is borne, but not more than one a second."""
+"""Checks within the stall timeout, but at most one a second."""
 
 _log = structlog.get_logger()
 
@@ -27,12 +27,12 @@ class StallWatchdog:
     """Compares what waits on `pop.ready` with what this scheduler has committed.
 
     Args:
-        probe: Reads both from the broker.
+        probe: Reads both offsets from the brokers.
         topics: Names of topics.
         clock: For the instants.
         stall_timeout: How long input may wait without a commit.
-        partitions: Those that this scheduler owns now.
-        is_suspended: Whether something it depends on is known to be away.
+        partitions: Those assigned to this process now.
+        is_suspended: Whether a lack of commits is excused, as while brokers are away.
     """
 
     def __init__(  # what it compares, and with what it excuses
@@ -57,14 +57,17 @@ class StallWatchdog:
         )
 
     async def run(self) -> None:
-        """Look now and then; returns when the scheduler stands still, and logs why."""
+        """Check from time to time; returns when the scheduler has stalled, which is logged."""
         while True:
             if await self.has_stalled():
                 return
             await asyncio.sleep(self._pause_s)
 
     async def has_stalled(self) -> bool:
-        """Take one look; a broker that does not answer excuses everybody."""
+        """Check once; True after input has waited for the stall timeout without a commit.
+
+        Brokers that do not answer and a suspension start the timeout anew.
+        """
         read = await self._probe.fetch_group_offsets(
             self._topics.group(PART), self._topics.ready
         )

@@ -1,11 +1,13 @@
-"""Ticks: what makes the scheduler look again when no event would.
+"""Publishes ticks to `pop.ready` when time or lag lets an insight go on and no event would.
 
-Only the agent may write the table, so everything here just publishes to `pop.ready`; lease
-clocks are in no table, so they may be set here.
+A tick is due when an insight's consumer lag falls, a lease expires, an instant comes that an
+agenda or a customer waits for, a definition adds partitions, or a partition was just assigned.
+Only the agent may write the table, so the ticker decides nothing and publishes. Leases are in
+no table, so it may restart them.
 
-Whether who pulls over HTTP can be heard: only through the API.
-
-The clock of what was heard: until when everything told has been relayed.
+Leases expire by what was relayed, not by the clock alone (`RelayWatermark`), and leases of HTTP
+workers not while the API is away (`ApiPresence`): a report that could not arrive is no sign of
+a dead worker.
 """
 
 import asyncio
@@ -29,15 +31,15 @@ from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.insight import OwnedInsight
 
 _MAX_ABSENCE_S: Final = 3_600.0
-"""An API that is away for longer keeps no agenda from others any more."""
+"""After so long an absence of the API the leases of HTTP workers expire all the same."""
 
 
 class ApiPresence:
-    """Is asked about while workers hold attempts over HTTP.
+    """Whether HTTP workers can report: only through a process of the API.
 
     Args:
-        probe: Tells how many processes the API has.
-        group: Whose members these are.
+        probe: Counts the members of a group.
+        group: The group that every API process is a member of.
     """
 
     def __init__(self, probe: LagProbe, group: str) -> None:
@@ -46,33 +48,37 @@ class ApiPresence:
         self._away_since: float | None = None
         self._back_at: float | None = None
 
-    async def look(self, now: float) -> None:
-        """Ask once; what cannot be asked leaves all as it was."""
-        fetch_member_count = await self._probe.fetch_member_count(self._group)
-        if fetch_member_count == 0 and self._away_since is None:
+    async def poll(self, now: float) -> None:
+        """Ask once; without an answer nothing changes."""
+        members = await self._probe.fetch_member_count(self._group)
+        if members == 0 and self._away_since is None:
             self._away_since = now
-        elif fetch_member_count and self._away_since is not None:
+        elif members and self._away_since is not None:
             self._away_since, self._back_at = None, now
 
     def excuses_silence(self, now: float, lease_s: float) -> bool:
-        """Whether a worker may be silent for no fault of its own.
+        """Whether a worker may have sent no heartbeat for no fault of its own.
 
-        So it may while the API is away, and once it is back for as long as a lease: workers
-        have yet to find that out, and speak as often as their leases ask them to.
+        True while the API is away, and for the length of a lease once it is back: workers have
+        yet to notice, and they send heartbeats as often as their leases ask for.
         """
         if self._away_since is not None:
             return now - self._away_since < _MAX_ABSENCE_S
         return self._back_at is not None and now - self._back_at < lease_s
 
 
-_MAX_KEPT: Final = 1_000
-"""Instants that wait for the relay to catch up; when full, later ones are not noted."""
+_MAX_PENDING_ENDS: Final = 1_000
+"""Instants that wait for the relay to catch up; beyond that none is added."""
 
 
 class RelayWatermark:
-    """Moves on as the relay commits, and stands still while it does not.
+    """Until when everything published to the lifecycle's topic has been relayed.
 
-    Instants are seconds since the epoch, on the clock of who asks.
+    It advances as the relay commits and stands still while it does not. Instants are seconds
+    since the epoch, on the caller's clock.
+
+    Attributes:
+        until: That instant; None until one is known.
     """
 
     def __init__(self) -> None:
@@ -82,15 +88,15 @@ class RelayWatermark:
     def observe(
         self, asked_at: float, ends: Mapping[int, int], relayed: Mapping[int, int]
     ) -> None:
-        """Take note of a look at the lifecycle's topic.
+        """Note the ends of the lifecycle's topic and advance as far as the relay has committed.
 
         Args:
-            asked_at: Before the ends were asked for.
+            asked_at: An instant before the ends were asked for.
             ends: By partition, the offset after its last record.
-            relayed: By partition, the offset up to which the relay has committed; one it
-                never read may be left out.
+            relayed: By partition, the offset that the relay has committed; one without a commit
+                may be left out.
         """
-        if len(self._ends) < _MAX_KEPT:
+        if len(self._ends) < _MAX_PENDING_ENDS:
             self._ends.append((asked_at, ends))
         while self._ends and _covers(relayed, self._ends[0][1]):
             self.until = self._ends.popleft()[0]
@@ -101,38 +107,39 @@ def _covers(relayed: Mapping[int, int], ends: Mapping[int, int]) -> bool:
 
 
 MIN_PAUSE_S: Final = 0.01
-"""So that many small dues do not become a busy loop."""
+"""Shortest pause, so that many small dues do not make a busy loop."""
 
 RELAY_POLL_EVERY_S: Final = 1.0
-"""Between two looks at what the relay has read, while any lease runs."""
+"""Between two polls of what the relay has committed, while any lease runs."""
 
 RELAY_OUTAGE_AFTER_S: Final = 3.0
-"""Without such a look for longer, an outage may have kept pullers from being heard."""
+"""After so long without such a poll an outage may have kept reports from arriving."""
 
 _MAX_CLOCK_STEP_BACK_S: Final = 5.0
-"""Less is borne: whatever the clock is to bring comes so much later."""
+"""A clock set back by less only delays what is due."""
 
 _AGAIN_AFTER_S: Final = 1.0
-"""A tick for a due that was not acted on is repeated after this."""
+"""A tick for an instant that is still due is repeated after so long."""
 
 _log = structlog.get_logger()
 
 
 class Ticker:
-    """Wakes partitions that were gained, and insights in which something may happen.
+    """Wakes assigned partitions, and insights in which something may happen.
 
     Args:
-        handler: All desks of this worker.
-        probe: Reads lags from the broker.
+        handler: All insights of this process; read only.
+        probe: Reads lags and offsets.
         publisher: Of ticks.
         topics: Names of topics.
-        interval: Between two looks at lags, however often something is due in between.
+        interval: Between two polls of lags, however often something is due in between.
         clock: Says what is due.
-        is_stable: Whether Faust has come through the last rebalance. What it read before, it
-            may have dropped without a note, and with it the last record for a long time.
+        is_stable: Whether Faust has completed the last rebalance. Records that it read before
+            it may have dropped, among them the last one for a long time; so a partition is
+            woken once more when the rebalance is complete.
     """
 
-    def __init__(  # noqa: PLR0913  # everything a look asks, named once
+    def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
         handler: ReadyEventHandler,
         probe: LagProbe,
@@ -149,7 +156,7 @@ class Ticker:
         self._topics = topics
         self._clock = clock
         self._interval_s = interval.total_seconds()
-        self._is_settled = is_stable
+        self._is_stable = is_stable
         self._assigned: set[int] = set()
         self._awaiting_rebalance: set[int] = set()
         self._watermark = RelayWatermark()
@@ -161,21 +168,21 @@ class Ticker:
         self._latest = 0.0
 
     def assign(self, partitions: set[int]) -> None:
-        """These partitions have just been assigned to this worker."""
+        """Called when these partitions are assigned, or have to be loaded again."""
         self._assigned |= partitions
         self._awaiting_rebalance |= partitions
 
     def revoke(self, partitions: set[int]) -> None:
-        """These partitions have just been revoked."""
+        """Called when these partitions are revoked."""
         self._assigned -= partitions
         self._awaiting_rebalance -= partitions
 
     async def run(self) -> None:
-        """Tick until cancelled; a broker that is away is waited for.
+        """Tick until cancelled; while brokers are away it is tried again.
 
         Raises:
-            RuntimeError: If the clock was set back: leases, pauses and rate limits would stand
-                still until it is where it was. Started again, all of them begin anew.
+            RuntimeError: If the clock was set back. Leases, pauses and rate limits would stand
+                still until it is where it was; after a restart of the process they begin anew.
         """
         while True:
             self._check_clock()
@@ -193,11 +200,11 @@ class Ticker:
         self._latest = max(self._latest, now)
 
     def _pause_s(self) -> float:
-        """Up to the interval, but not past the moment when something, or a look, is due."""
+        """Seconds until something is due or lags are to be polled; at most the interval."""
         now = self._now()
         soonest = (now if self._polled_at is None else self._polled_at) + self._interval_s
         for owned in self._handler.insights():
-            # One without slots is woken by what frees them, not by its customers' dues.
+            # One without budget is woken by what frees it, not by its customers' instants.
             pick_at = owned.backlog.queue.due_at if owned.scheduler.budget() > 0 else None
             for due in (pick_at, self._due_at(owned, now)):
                 if due is not None and due < soonest:
@@ -205,14 +212,14 @@ class Ticker:
         return min(self._interval_s, max(MIN_PAUSE_S, soonest - now))
 
     async def _tick(self) -> None:
-        # Before the look, which a broker that is away may hold up for seconds.
+        # Before the poll, which a broker that is away may delay for seconds.
         await self._wake_assigned()
         ticks: list[Record] = []
         insights = self._handler.insights()
         emitted = {owned.insight_id: owned.backlog.emitted for owned in insights}
-        look = await self._poll(insights)
+        snapshot = await self._poll(insights)
         for owned in insights:
-            event = self._event(owned, look, emitted[owned.insight_id])
+            event = self._event(owned, snapshot, emitted[owned.insight_id])
             if event is not None:
                 key = owned.insight_id.encode()
                 ticks.append(Record(self._topics.ready, key, encode(event), owned.partition))
@@ -221,14 +228,14 @@ class Ticker:
         self._assigned -= self._handler.loaded()
 
     async def _wake_assigned(self) -> None:
-        settled = set(self._awaiting_rebalance) if self._is_settled() else set()
-        new = self._assigned - self._handler.loaded() | settled
+        stable = set(self._awaiting_rebalance) if self._is_stable() else set()
+        new = self._assigned - self._handler.loaded() | stable
         if new:
             await self._publisher.publish([self._wake(partition) for partition in new])
-        self._awaiting_rebalance -= settled
+        self._awaiting_rebalance -= stable
 
     async def _poll(self, insights: list[OwnedInsight]) -> LagSnapshot:
-        """Ask for the lag of insights that wait for it to fall, and for what was heard."""
+        """The lag of insights that wait for it to fall, and what the relay has committed."""
         now = self._now()
         if not self._is_poll_due(now):
             return LagSnapshot()
@@ -244,17 +251,17 @@ class Ticker:
         by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
         for owned in asked:
             by_type[owned.backlog.insight.group_type].append(owned.insight_id)
-        look = await self._probe.fetch_lag(
+        snapshot = await self._probe.fetch_lag(
             by_type["consumer"], shared=by_type["share"], relay=with_relay
         )
-        if with_relay and look.end_offsets is not None:
-            self._advance_watermark(look, now)
+        if with_relay and snapshot.end_offsets is not None:
+            self._advance_watermark(snapshot, now)
         if with_relay and any(owned.backlog.attempts.any_by_http for owned in insights):
-            await self._api_presence.look(now)
-        return look
+            await self._api_presence.poll(now)
+        return snapshot
 
     def _is_poll_due(self, now: float) -> bool:
-        """Whether the last look is an interval ago: dues grow in number with customers."""
+        """Whether the last poll is an interval ago; what is due in between polls nothing."""
         before = self._polled_at
         if before is not None and 0 <= now - before < self._interval_s - MIN_PAUSE_S:
             return False
@@ -276,27 +283,27 @@ class Ticker:
             self._watermark_at = now
         return True
 
-    def _advance_watermark(self, look: LagSnapshot, asked_at: float) -> None:
-        """Move the clock of what was heard on, or begin all leases anew after an outage."""
+    def _advance_watermark(self, snapshot: LagSnapshot, asked_at: float) -> None:
+        """Advance the watermark; after an outage restart all leases."""
         before, self._watermark_at = self._watermark_at or asked_at, asked_at
-        self._watermark.observe(asked_at, look.end_offsets or {}, look.relay_offsets)
+        self._watermark.observe(asked_at, snapshot.end_offsets or {}, snapshot.relay_offsets)
         if asked_at - before > max(RELAY_OUTAGE_AFTER_S, 3 * self._interval_s):
             for owned in self._handler.insights():
                 owned.backlog.attempts.restart_all(self._now())
 
     def _event(
-        self, owned: OwnedInsight, look: LagSnapshot, emitted: int
+        self, owned: OwnedInsight, snapshot: LagSnapshot, emitted: int
     ) -> InsightTick | None:
-        """What to tell the desk; None if nothing could come of it."""
+        """The tick for an insight; None if nothing could come of it."""
         now = self._now()
-        lags = look.lags.get(owned.insight_id)
+        lags = snapshot.lags.get(owned.insight_id)
         lag = None if lags is None else sum(lags)
         lag_fell = (
             bool(owned.backlog.ready)
             and lag is not None
             and lag < owned.scheduler.depth.unclaimed
         )
-        skipped = self._has_skipped(owned, look, emitted, now)
+        skipped = self._has_skipped(owned, snapshot, emitted, now)
         has_expired = self._has_expired_lease(owned)
         topic_grows = self._handler.needs_partitions(owned)
         is_needed = (
@@ -304,28 +311,28 @@ class Ticker:
         )
         if not is_needed and not (owned.backlog.ready and self._handler.may_emit(owned)):
             return None
-        heard = self._watermark.until if has_expired else None
+        until = self._watermark.until if has_expired else None
         return InsightTick(
             insight_id=owned.insight_id,
             lag=lag,
             emitted=emitted,
             lags=tuple(lags or ()) if skipped else (),
-            relayed_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
+            relayed_until=None if until is None else datetime.fromtimestamp(until, UTC),
             is_api_down=self._api_presence.excuses_silence(now, owned.backlog.attempts.lease_s),
         )
 
     def _has_skipped(
-        self, owned: OwnedInsight, look: LagSnapshot, emitted: int, now: float
+        self, owned: OwnedInsight, snapshot: LagSnapshot, emitted: int, now: float
     ) -> bool:
-        """Whether pullers went past an agenda without claiming it."""
-        lags = look.lags.get(owned.insight_id)
+        """Whether pullers have committed past an agenda that they did not claim."""
+        lags = snapshot.lags.get(owned.insight_id)
         attempts = owned.backlog.attempts
         if not lags or not attempts.has_unclaimed(now):
             return False
         return bool(attempts.skipped(lags, max(0, owned.backlog.emitted - emitted), now))
 
     def _has_expired_lease(self, owned: OwnedInsight) -> bool:
-        """Whether a lease has ended on the clock of what was heard."""
+        """Whether a lease ended before the relay's watermark."""
         ends_at = owned.backlog.attempts.lease_ends_at
         return ends_at is not None and ends_at < (self._watermark.until or 0.0)
 
@@ -337,7 +344,7 @@ class Ticker:
         return True
 
     def _due_at(self, owned: OwnedInsight, now: float) -> float | None:
-        """When the clock wants something of the desk that it was not woken for just now."""
+        """The next instant that the insight was not just woken for; None if there is none."""
         due_at = owned.backlog.commands.due_at
         woken_for, woken_at = self._last_wakes.get(owned.insight_id, (None, 0.0))
         if due_at is not None and due_at == woken_for:

@@ -1,7 +1,12 @@
-"""Tells the doors how much of each customer is ready here, and how full this worker is."""
+"""Reports how many agendas of each customer are ready here, and the nearness of capacity.
+
+Whoever admits agendas adds up these reports to hold customers to their quotas. A report names
+only what changed since the one before. A complete one follows every few seconds while there is
+anything to report, and after a failed publication.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,36 +26,47 @@ from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.insight import OwnedInsight
 
 REPORT_EVERY_S: Final = 0.25
-"""Between two looks; so much later a door knows."""
+"""Between two reports; by so much a quota's count may be behind."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _ReportedUsage:
-    """What the doors know of a desk.
+    """What was reported of an insight.
 
     Attributes:
-        owned: A new one of the same insight was read from the table, and knows no changes.
+        owned: The object that was reported. One that was loaded since has counted no changes.
+        changes: By customer, what was reported.
+        others: Up to which offsets of submissions the counts reach, and the capacity limit.
+        full_report_at: When the last complete report was made, in seconds since the epoch.
     """
 
     owned: OwnedInsight
     changes: UsageDelta = field(default_factory=UsageDelta)
-    placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    capacity_limit: CapacityLimit | None = None
+    others: tuple[dict[str, tuple[int, int]], CapacityLimit | None] = field(
+        default_factory=lambda: ({}, None)
+    )
     full_report_at: float | None = None
+
+    @property
+    def capacity_limit(self) -> CapacityLimit | None:
+        """What was reported of it."""
+        return self.others[1]
 
 
 class UsageReporter:
-    """Counts four times a second, and tells what changed; nothing while nobody has a quota.
+    """Reports four times a second what changed.
+
+    Nothing is reported while no customer has a quota and the process is far from its limit.
 
     Args:
-        handler: Whose desks.
-        publisher: For the statements.
+        handler: Whose insights.
+        publisher: Of the reports.
         definitions: Which customers have a quota.
         clock: For instants.
         topics: Names of topics.
-        limit: Most that the worker takes.
+        limit: Most agendas and bytes that the process takes.
     """
 
     def __init__(  # every port it needs, named once
@@ -74,7 +90,7 @@ class UsageReporter:
         self._customers_with_quota: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Tell until cancelled; what could not be told is told as a whole later."""
+        """Report until cancelled; after a failed publication the next reports are complete."""
         while True:
             await asyncio.sleep(REPORT_EVERY_S)
             records = [
@@ -90,10 +106,10 @@ class UsageReporter:
                 self._reported = {}
 
     def drain_reports(self) -> list[BacklogUsage]:
-        """What the doors are to be told now; it counts as told."""
+        """The reports that are due; they count as published."""
         self._apply_definitions()
         insights = self._handler.owned_insights()
-        near = capacity_limits({one.insight_id: _load(one) for one in insights}, self._limit)
+        limits = capacity_limits({one.insight_id: _load(one) for one in insights}, self._limit)
         self._reported = {
             owned.insight_id: known
             for owned in insights
@@ -103,49 +119,54 @@ class UsageReporter:
         return [
             one
             for owned in insights
-            for one in self._usage_of(owned, near.get(owned.insight_id))
+            for one in self._usage_of(owned, limits.get(owned.insight_id))
         ]
 
     def _usage_of(
-        self, owned: OwnedInsight, near: CapacityLimit | None
+        self, owned: OwnedInsight, capacity_limit: CapacityLimit | None
     ) -> Sequence[BacklogUsage]:
         reported = self._reported.get(owned.insight_id)
         if reported is None:
-            if near is None and not self._customers_with_quota:
+            if capacity_limit is None and not self._customers_with_quota:
                 return []
             reported = self._reported[owned.insight_id] = _ReportedUsage(owned)
         now = self._clock.now()
-        slots = owned.backlog.slots
-        changed = slots.drain_moved()
-        placed = dict(owned.backlog.placed_offsets) if self._customers_with_quota else {}
         is_complete = self._is_full_report_due(reported, now.timestamp())
         if is_complete:
             reported.full_report_at = now.timestamp()
-            counts = {
-                one: slots.pending_by_customer.get(one, 0)
-                for one in self._customers_with_quota & {*slots.pending_by_customer}
-            }
-            named = reported.changes.complete(counts)
-        else:
-            named = reported.changes.take_changed(
-                slots.pending_by_customer, changed & self._customers_with_quota
-            )
-        if not (
-            is_complete or named or placed != reported.placed or near != reported.capacity_limit
-        ):
+        counts = self._counts_to_report(owned, reported, is_complete=is_complete)
+        has_quotas = bool(self._customers_with_quota)
+        placed_offsets = dict(owned.backlog.placed_offsets) if has_quotas else {}
+        others = (placed_offsets, capacity_limit)
+        if not (is_complete or counts) and others == reported.others:
             return []
-        reported.placed, reported.capacity_limit = placed, near
+        reported.others = others
         return [
             BacklogUsage(
                 insight_id=owned.insight_id,
                 at=now,
                 customers=part,
                 is_complete=is_complete and number == 0,
-                placed=placed,
-                capacity_limit=near,
+                placed=placed_offsets,
+                capacity_limit=capacity_limit,
             )
-            for number, part in enumerate(chunks(named))
+            for number, part in enumerate(chunks(counts))
         ]
+
+    def _counts_to_report(
+        self, owned: OwnedInsight, reported: _ReportedUsage, *, is_complete: bool
+    ) -> Mapping[str, int]:
+        """By customer with a quota, how many agendas are ready: all, or what changed."""
+        index = owned.backlog.index
+        changed = index.drain_moved()
+        if is_complete:
+            customers = self._customers_with_quota & {*index.pending_by_customer}
+            return reported.changes.complete(
+                {one: index.pending_by_customer.get(one, 0) for one in customers}
+            )
+        return reported.changes.take_changed(
+            index.pending_by_customer, changed & self._customers_with_quota
+        )
 
     def _is_full_report_due(self, reported: _ReportedUsage, now: float) -> bool:
         if reported.full_report_at is None:
@@ -166,4 +187,4 @@ class UsageReporter:
 
 
 def _load(owned: OwnedInsight) -> MemoryLoad:
-    return MemoryLoad(agendas=owned.backlog.slots.total, size=owned.store.size)
+    return MemoryLoad(agendas=owned.backlog.index.total, size=owned.store.size)

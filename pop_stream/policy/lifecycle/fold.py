@@ -1,9 +1,8 @@
 """The fold: what all events of an agenda, in any order and number, add up to.
 
-Folding is idempotent and, within an attempt, independent of order, so at-least-once
-delivery and several producers yield one and the same summary.
-
-What a summary keeps when another attempt begins: history, results, and what was left.
+Folding is idempotent and, within an attempt, independent of order, so at-least-once delivery
+and several producers yield one and the same summary. When another attempt begins, the one
+before goes into the history, and operations keep what the rerun says they keep.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,10 +1,9 @@
 """The states of an agenda, and the one table that says which event leads where.
 
-Events of several producers may arrive in any order, so an event of an earlier
-phase of the same attempt leaves the state as it is, after the end too. A state that an
-agenda ended in is left only by running it again, as a new attempt.
-
-Whether an attempt is over, by the summary of its agenda.
+Events of several producers may arrive in any order, so an event of an earlier phase of the
+same attempt leaves the state as it is, after the end too. A state that an agenda ended in is
+left only by running it again, as a new attempt; whether a worker's attempt is over is decided
+here too.
 """
 
 from collections.abc import Mapping
@@ -177,22 +176,24 @@ class AttemptStatus(NamedTuple):
     state: State
 
 
-def lost(agenda_id: str, attempt: int, standing: AttemptStatus) -> LeaseLostError | None:
+def lease_lost_error(
+    agenda_id: str, attempt: int, status: AttemptStatus
+) -> LeaseLostError | None:
     """Why an attempt is over; None if the summary knows of no end of it.
 
     A refusal is of a submission, and never ends an attempt: what was refused may have been
     submitted anew under its id, and be delivered before the summary shows it.
     """
-    if standing.attempt > attempt:
-        reason = f"attempt {standing.attempt} follows it"
+    if status.attempt > attempt:
+        reason = f"attempt {status.attempt} follows it"
         return LeaseLostError(agenda_id, attempt, "followed", reason)
-    is_over = standing.state in OUTCOMES or standing.state is State.RETRYING
-    if standing.attempt == attempt and is_over:
-        return ended(agenda_id, attempt, standing.state)
+    is_over = status.state in OUTCOMES or status.state is State.RETRYING
+    if status.attempt == attempt and is_over:
+        return ended_error(agenda_id, attempt, status.state)
     return None
 
 
-def ended_in_earlier_attempt(attempt: int, run_from: int, standing: AttemptStatus) -> bool:
+def ended_in_earlier_attempt(attempt: int, run_from: int, status: AttemptStatus) -> bool:
     """Whether the agenda had ended in an earlier attempt of the same run.
 
     Its end was reported in the moment in which the scheduler took that attempt for lost. The
@@ -201,13 +202,13 @@ def ended_in_earlier_attempt(attempt: int, run_from: int, standing: AttemptStatu
     Args:
         attempt: Of the agenda.
         run_from: The first one of its run; 0 where that is not known.
-        standing: What the summary knows.
+        status: What the summary knows.
     """
-    in_this_run = 0 < run_from <= standing.attempt < attempt
-    return in_this_run and standing.state in OUTCOMES
+    in_this_run = 0 < run_from <= status.attempt < attempt
+    return in_this_run and status.state in OUTCOMES
 
 
-def ended(agenda_id: str, attempt: int, state: State) -> LeaseLostError:
+def ended_error(agenda_id: str, attempt: int, state: State) -> LeaseLostError:
     """The error for a worker whose attempt has ended, or whose agenda has."""
     is_retrying = state is State.RETRYING
     reason = "it has failed" if is_retrying else f"the agenda has ended, {state.value}"

@@ -120,7 +120,7 @@ class Prefetch:
         else:
             self._short_run_s = _ewma(self._short_run_s, seconds)
 
-    def ahead(self, long: int, long_for_s: float) -> int:
+    def target(self, long: int, long_for_s: float) -> int:
         """Agendas to claim beyond those that run.
 
         Args:
@@ -184,7 +184,7 @@ class Capacity:
         return max(0, self._runners + self._prefetch_target() - self._held)
 
     @property
-    def idle(self) -> int:
+    def idle_runners(self) -> int:
         """Runners that no slot is held for: they wait for an agenda to come."""
         return max(0, self._runners - self._held)
 
@@ -193,7 +193,7 @@ class Capacity:
         """Whether one more agenda may begin to run."""
         return len(self._durations) < self._runners
 
-    async def some(self) -> None:
+    async def wait_free(self) -> None:
         """Wait until slots are free; by the time the caller runs, another may have them.
 
         Those for claims ahead are dealt out half of them at a time, as each claim costs the
@@ -208,13 +208,13 @@ class Capacity:
         free = self._runners + ahead - self._held
         return self._held < self._runners or free >= max(1, ahead // 2)
 
-    def take(self, most: int) -> int:
+    def acquire(self, most: int) -> int:
         """Hold up to `most` slots; returns how many."""
         taken = min(most, self.free)
         self._held += taken
         return taken
 
-    def give_back(self, count: int = 1) -> None:
+    def release_slots(self, count: int = 1) -> None:
         """Free slots that were taken."""
         self._held -= count
         self._is_free.set()
@@ -236,7 +236,7 @@ class Capacity:
     def release_runner(self, started_s: float) -> None:
         """The agenda that began at `started_s` waits and holds no runner meanwhile."""
         self._durations.end(started_s)
-        self.give_back()
+        self.release_slots()
 
     def reacquire_slot(self) -> None:
         """It has its slot again, though all may be held; a runner it waits for."""
@@ -244,4 +244,4 @@ class Capacity:
 
     def _prefetch_target(self) -> int:
         long, long_for_s = self._durations.long(self._prefetch.long_after_s, monotonic())
-        return self._prefetch.ahead(long, long_for_s)
+        return self._prefetch.target(long, long_for_s)

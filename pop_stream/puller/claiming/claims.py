@@ -75,11 +75,11 @@ class ClaimedBatch:
     """A batch whose claims can be read by everyone.
 
     Attributes:
-        fresh: To be started once the offsets are committed, in order.
+        attempts: To be started once the offsets are committed, in order.
         offsets: To commit: what follows the batch, by partition.
     """
 
-    fresh: Sequence[EmittedAgenda]
+    attempts: Sequence[EmittedAgenda]
     offsets: Mapping[TopicPartition, int]
 
 
@@ -88,11 +88,11 @@ class ClaimedAttempt:
     """One attempt whose claim can be read, and that waits for its offset to be committed.
 
     Attributes:
-        heard_s: When its lease was last renewed, on the monotonic clock; at first, its claim.
+        renewed_s: When its lease was last renewed, on the monotonic clock; at first, its claim.
     """
 
     emitted: EmittedAgenda
-    heard_s: float
+    renewed_s: float
 
 
 class Claimer:
@@ -108,7 +108,7 @@ class Claimer:
         window: Knows repeated and outdated attempts.
 
     Attributes:
-        news: Set with every claim, for whoever keeps leases.
+        claimed_event: Set with every claim, for whoever keeps leases.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Claimer:
         self._puller_id = puller_id
         self._window = window
         self._claimed_attempts: dict[str, ClaimedAttempt] = {}
-        self.news = asyncio.Event()
+        self.claimed_event = asyncio.Event()
 
     def __iter__(self) -> Iterator[ClaimedAttempt]:
         return iter(self._claimed_attempts.values())
@@ -144,23 +144,25 @@ class Claimer:
             sync_matched: For so many of them a runner stood idle.
             idle: So many runners are left that could start one of the insight's at once.
         """
-        fresh, refused = self._partition_records(records)
-        if fresh or refused:
+        attempts, refused = self._partition_records(records)
+        if attempts or refused:
             claims = [
                 self._claimed(emitted, sync_matched=number < sync_matched, idle=idle)
-                for number, emitted in enumerate(fresh)
+                for number, emitted in enumerate(attempts)
             ]
             topic = self._topics.agenda_events
             try:
                 await publish_lifecycle(self._publisher, topic, claims, *refused)
             except BaseException:
-                self._forget(fresh)
+                self._forget(attempts)
                 raise
             now = monotonic()
-            self._claimed_attempts |= {one.agenda_id: ClaimedAttempt(one, now) for one in fresh}
-            self.news.set()
+            self._claimed_attempts |= {
+                one.agenda_id: ClaimedAttempt(one, now) for one in attempts
+            }
+            self.claimed_event.set()
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
-        return ClaimedBatch(fresh, offsets)
+        return ClaimedBatch(attempts, offsets)
 
     def release(self, claimed: Sequence[EmittedAgenda]) -> None:
         """These are somebody else's to keep alive: they were started, or are given up."""
@@ -169,7 +171,7 @@ class Claimer:
             if known is not None and known.emitted is emitted:
                 del self._claimed_attempts[emitted.agenda_id]
 
-    def give_up(self, claimed: Sequence[EmittedAgenda]) -> None:
+    def abandon(self, claimed: Sequence[EmittedAgenda]) -> None:
         """Let the same attempts be claimed again: none of these was started."""
         self.release(claimed)
         self._forget(claimed)
@@ -181,7 +183,7 @@ class Claimer:
     def _partition_records(
         self, records: Sequence[ConsumedRecord]
     ) -> tuple[list[EmittedAgenda], list[Record]]:
-        fresh: list[EmittedAgenda] = []
+        attempts: list[EmittedAgenda] = []
         refused: list[Record] = []
         for record in records:
             try:
@@ -191,12 +193,12 @@ class Claimer:
                 continue
             accepted_at = emitted.accepted_at
             if self._window.admit(emitted.agenda_id, emitted.attempt, accepted_at):
-                fresh.append(emitted)
+                attempts.append(emitted)
             else:
                 _log.info(
                     "claim.duplicate", agenda_id=emitted.agenda_id, attempt=emitted.attempt
                 )
-        return fresh, refused
+        return attempts, refused
 
     def _claimed(
         self, emitted: EmittedAgenda, *, sync_matched: bool, idle: int

@@ -26,19 +26,19 @@ class SlotPool(Protocol):
     """How many more agendas may be claimed; see `Capacity`."""
 
     @property
-    def idle(self) -> int:
+    def idle_runners(self) -> int:
         """Runners that no slot is held for."""
         ...
 
-    async def some(self) -> None:
+    async def wait_free(self) -> None:
         """Wait until a slot is free; by the time the caller runs, another may have it."""
         ...
 
-    def take(self, most: int) -> int:
+    def acquire(self, most: int) -> int:
         """Hold up to `most` slots; returns how many."""
         ...
 
-    def give_back(self, count: int = 1) -> None:
+    def release_slots(self, count: int = 1) -> None:
         """Free slots that were taken."""
         ...
 
@@ -73,15 +73,15 @@ class ClaimContext:
     """
 
     claimer: Claimer
-    running: AttemptStarter
+    starter: AttemptStarter
     reporter: Backpressure
     capacity: SlotPool
     insights: int = 1
 
     @property
-    def idle(self) -> int:
+    def idle_runners(self) -> int:
         """Runners without a slot, the part of one insight: all told together are there."""
-        return self.capacity.idle // self.insights
+        return self.capacity.idle_runners // self.insights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,24 +147,24 @@ class ClaimPipeline:
     ) -> None:
         try:
             if not isinstance(error, asyncio.CancelledError):
-                await self.settle(self._end_within_s)
+                await self.drain(self._end_within_s)
         finally:
             for stage in self._stage_tasks:
                 stage.cancel()
             ends = await asyncio.gather(*self._stage_tasks, return_exceptions=True)
             for batch in (*self._committing, *self._claimed):
-                self._claim_context.claimer.give_up(batch.claimed.fresh)
-            self._claim_context.capacity.give_back(self._slots)
+                self._claim_context.claimer.abandon(batch.claimed.attempts)
+            self._claim_context.capacity.release_slots(self._slots)
             self._slots = 0
         for end in ends:
             if isinstance(end, Exception):
                 raise end
 
-    async def failed(self) -> None:
+    async def wait_failed(self) -> None:
         """Wait until a stage ends by itself; leaving raises why."""
         await asyncio.wait(self._stage_tasks, return_when=asyncio.FIRST_COMPLETED)
 
-    async def room(self, within_s: float) -> bool:
+    async def wait_for_room(self, within_s: float) -> bool:
         """Wait until more may be read, but no longer; whether it may."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -178,7 +178,7 @@ class ClaimPipeline:
             self._buffer_bytes += len(record.value or b"")
         self._update_room()
 
-    async def settle(self, within_s: float) -> None:
+    async def drain(self, within_s: float) -> None:
         """Drop what is in hand, and wait until no claim is under way, but no longer.
 
         Claims that are still under way then come to nothing.
@@ -195,13 +195,13 @@ class ClaimPipeline:
         while True:
             had_none = not self._buffer
             await self._has_buffered.wait()
-            await capacity.some()
+            await capacity.wait_free()
             if self._claim_context.reporter.is_full:
                 await asyncio.sleep(_BACKPRESSURE_PAUSE_S)
                 continue
-            sync_matched = capacity.idle if had_none else 0
+            sync_matched = capacity.idle_runners if had_none else 0
             await self._wait_for_older_generation()
-            if slots := capacity.take(len(self._buffer)):
+            if slots := capacity.acquire(len(self._buffer)):
                 self._slots += slots
                 self._is_drained.clear()
                 records = [self._buffer.popleft() for _ in range(slots)]
@@ -209,7 +209,7 @@ class ClaimPipeline:
                 self._update_room()
                 taken_s, generation = monotonic(), self._generation
                 claimed = await self._claim_context.claimer.claim(
-                    records, sync_matched=sync_matched, idle=self._claim_context.idle
+                    records, sync_matched=sync_matched, idle=self._claim_context.idle_runners
                 )
                 self._claimed.append(_ClaimBatch(slots, taken_s, generation, claimed))
                 self._to_commit.set()
@@ -239,15 +239,15 @@ class ClaimPipeline:
 
     def _end(self, batch: _ClaimBatch, *, is_committed: bool) -> None:
         capacity, claimer = self._claim_context.capacity, self._claim_context.claimer
-        ours = batch.claimed.fresh if is_committed else ()
+        ours = batch.claimed.attempts if is_committed else ()
         if ours:
             capacity.note_claim(monotonic() - batch.taken_s)
             for emitted in ours:
-                self._claim_context.running.start(emitted, claimed_s=batch.taken_s)
+                self._claim_context.starter.start(emitted, claimed_s=batch.taken_s)
             claimer.release(ours)
         if not is_committed:
-            claimer.give_up(batch.claimed.fresh)
-        capacity.give_back(batch.slots - len(ours))
+            claimer.abandon(batch.claimed.attempts)
+        capacity.release_slots(batch.slots - len(ours))
         self._slots -= batch.slots
         if not self._slots:
             self._is_drained.set()

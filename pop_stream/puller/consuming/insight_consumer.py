@@ -137,7 +137,7 @@ class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka i
         """Called before the group is joined again."""
         try:
             if revoked:
-                await self._pipeline.settle(self._within_s)
+                await self._pipeline.drain(self._within_s)
         finally:
             # Before this consumer is a member of the next generation: as such a commit of
             # before could set back what the partition's new owner has committed.
@@ -153,7 +153,7 @@ async def _read_until(
 ) -> None:
     """Read until `stop`, or until a claim failed; at rest nothing else wakes this."""
     reading = asyncio.create_task(_read_forever(consumer, pipeline))
-    waits = [reading, *map(asyncio.create_task, (stop.wait(), pipeline.failed()))]
+    waits = [reading, *map(asyncio.create_task, (stop.wait(), pipeline.wait_failed()))]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -171,7 +171,7 @@ async def _read_forever(consumer: KafkaConsumer, pipeline: ClaimPipeline) -> NoR
     records of one of its partitions.
     """
     while True:
-        if not await pipeline.room(_POLL_S):
+        if not await pipeline.wait_for_room(_POLL_S):
             continue
         with suppress(TimeoutError):
             # While the group rebalances, `getmany` heeds no timeout of its own.

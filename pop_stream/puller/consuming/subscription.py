@@ -74,16 +74,16 @@ class ShareInsightConsumer:
         records = await member.poll(_POLL_S)
         if not records:
             return
-        sync_matched = capacity.idle if monotonic() - began_s > _IMMEDIATE_S else 0
+        sync_matched = capacity.idle_runners if monotonic() - began_s > _IMMEDIATE_S else 0
         # Another feed of this puller may have been quicker; the record may wait a little.
         await self._has_slot(_SLOT_S)
-        slots = 0 if stop.is_set() else capacity.take(len(records))
+        slots = 0 if stop.is_set() else capacity.acquire(len(records))
         await self._start(member, records, slots, sync_matched)
 
     async def _has_slot(self, within_s: float) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._claim_context.capacity.some()
+                await self._claim_context.capacity.wait_free()
                 return True
         return False
 
@@ -99,21 +99,21 @@ class ShareInsightConsumer:
         started = 0
         try:
             claimed = await self._claim_context.claimer.claim(
-                ours, sync_matched=sync_matched, idle=self._claim_context.idle
+                ours, sync_matched=sync_matched, idle=self._claim_context.idle_runners
             )
             try:
                 if await member.acknowledge(ours, released=others):
                     capacity.note_claim(monotonic() - taken_s)
-                    for emitted in claimed.fresh:
-                        self._claim_context.running.start(emitted, claimed_s=taken_s)
+                    for emitted in claimed.attempts:
+                        self._claim_context.starter.start(emitted, claimed_s=taken_s)
                         started += 1
                 else:
                     # Whoever is given the records claims them, or the lease brings them back.
-                    self._claim_context.claimer.give_up(claimed.fresh)
+                    self._claim_context.claimer.abandon(claimed.attempts)
             finally:
-                self._claim_context.claimer.release(claimed.fresh)
+                self._claim_context.claimer.release(claimed.attempts)
         finally:
-            capacity.give_back(slots - started)
+            capacity.release_slots(slots - started)
 
 
 _TOPIC_POLL_S: Final = 0.5
@@ -139,7 +139,7 @@ _CONSUMERS: Final[Mapping[GroupType, _ConsumerFactory]] = {
 }
 
 
-async def supply(
+async def run_subscription(
     settings: Settings, insight_id: str, claim_context: ClaimContext, stop: asyncio.Event
 ) -> None:
     """Take agendas of an insight until `stop`, as a member of its consumer or share group.

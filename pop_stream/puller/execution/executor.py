@@ -49,7 +49,7 @@ class ActiveAttempt:
 
     Attributes:
         claimed_s: When its lease began, on the monotonic clock.
-        heard_s: When the lease was last renewed; at first, when it began.
+        renewed_s: When the lease was last renewed; at first, when it began.
         reported_s: When progress was last told of; at first, when the lease began.
         started_s: When it began to run, on the same clock; None while it waits for a runner.
         runner_ready: Of one that waits for a runner again: done once it has one.
@@ -60,7 +60,7 @@ class ActiveAttempt:
 
     emitted: EmittedAgenda
     claimed_s: float
-    heard_s: float
+    renewed_s: float
     reported_s: float
     started_s: float | None = None
     runner_ready: asyncio.Future[None] | None = field(default=None, repr=False)
@@ -115,7 +115,7 @@ class AttemptExecutor:
         """
         self._supersede(emitted.agenda_id)
         active = ActiveAttempt(
-            emitted, claimed_s=claimed_s, heard_s=claimed_s, reported_s=claimed_s
+            emitted, claimed_s=claimed_s, renewed_s=claimed_s, reported_s=claimed_s
         )
         self._active[emitted.agenda_id] = active
         self._idle.clear()
@@ -205,7 +205,7 @@ class AttemptExecutor:
             self._capacity.end(active.started_s, monotonic())
         if self._active.get(active.emitted.agenda_id) is active:
             del self._active[active.emitted.agenda_id]
-        self._capacity.give_back()
+        self._capacity.release_slots()
         self._start_waiting()
         if not self._active:
             self._idle.set()

@@ -112,7 +112,7 @@ class OperationRun:
         self._percent_message = (self._percent_message[0], message(reason))
         self._end(at)
 
-    def tell(self) -> OperationProgress:
+    def take_progress(self) -> OperationProgress:
         """Its progress as it is now, which counts as told; the result is let go."""
         # Before reading: a report that comes in between is told twice rather than never.
         self._is_reported = True

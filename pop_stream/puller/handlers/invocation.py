@@ -198,12 +198,14 @@ class AttemptContext:
     prior: Mapping[str, PriorProgress] = field(default_factory=dict)
 
 
-async def invoke(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> object:
+async def invoke(
+    run_context: RunContext, attempt_context: AttemptContext, one: OperationRun
+) -> object:
     """The value that the operation's handler returns.
 
     Args:
         run_context: Has the handler.
-        facts: Of the attempt.
+        attempt_context: Of the attempt.
         one: The operation.
 
     Raises:
@@ -214,7 +216,7 @@ async def invoke(run_context: RunContext, facts: AttemptContext, one: OperationR
     handler = run_context.handlers.find(operation.type)
     if handler is None:
         raise unknown_type(operation, run_context.handlers)
-    call = _call(run_context, facts, one)
+    call = _call(run_context, attempt_context, one)
     if handler.is_async:
         return await handler.function(OperationCall(**call))
     call["append_to"] = _from_thread(call["append_to"])
@@ -232,7 +234,9 @@ def unknown_type(operation: Operation, handlers: Handlers) -> FinalError:
     )
 
 
-def _call(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> dict[str, Any]:
+def _call(
+    run_context: RunContext, attempt_context: AttemptContext, one: OperationRun
+) -> dict[str, Any]:
     operation, clock = one.operation, run_context.clock
 
     def note(text: str, code: str, detail: object) -> None:
@@ -247,20 +251,20 @@ def _call(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> 
     return {
         "name": operation.name,
         "type": operation.type,
-        "payload": _resolved(operation, facts.names),
+        "payload": _resolved(operation, attempt_context.names),
         "params": operation.params,
-        "agenda_id": facts.agenda_id,
-        "customer_id": facts.customer_id,
-        "insight_id": facts.insight_id,
-        "link_id": facts.link_id,
-        "attempt": facts.attempt,
-        "trace": facts.trace,
+        "agenda_id": attempt_context.agenda_id,
+        "customer_id": attempt_context.customer_id,
+        "insight_id": attempt_context.insight_id,
+        "link_id": attempt_context.link_id,
+        "attempt": attempt_context.attempt,
+        "trace": attempt_context.trace,
         "tries": one.tries,
-        "prior": facts.prior.get(operation.name),
-        "deadline": _deadline(facts.expires_at, operation.timeout_s, clock),
+        "prior": attempt_context.prior.get(operation.name),
+        "deadline": _deadline(attempt_context.expires_at, operation.timeout_s, clock),
         "report_to": one.report,
         "note_to": note,
-        "append_to": facts.append_for(operation.name),
+        "append_to": attempt_context.append_for(operation.name),
     }
 
 
@@ -332,7 +336,7 @@ async def _until_ended(
 
 
 def _resolved(operation: Operation, names: dict[str, object]) -> Any:  # noqa: ANN401  # JSON
-    # Resolved before anything is sync_matched, so that no other operation's name stands there.
+    # Resolved before anything is awaited, so that no other operation's name stands there.
     names["pop.operationName"] = operation.name
     try:
         return references.resolve(operation.payload, names)

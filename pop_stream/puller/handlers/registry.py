@@ -68,7 +68,7 @@ class Handlers:
         self.on_stop(other.close)
 
     def on_stop(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Have `closer` sync_matched each time a puller has stopped; for sessions and pools."""
+        """Have `closer` awaited each time a puller has stopped; for sessions and pools."""
         self._closers.append(closer)
 
     async def close(self) -> None:

@@ -33,7 +33,7 @@ class LeaseRenewer:
         clock: For the instants in them.
         puller_id: Who renews.
         heartbeat: Between renewals, unless a third of the lease is shorter.
-        news: Set with every claim; cleared here.
+        claimed_event: Set with every claim; cleared here.
     """
 
     def __init__(  # noqa: PLR0913  # all it keeps, named once
@@ -45,7 +45,7 @@ class LeaseRenewer:
         *,
         puller_id: str,
         heartbeat: timedelta,
-        news: asyncio.Event,
+        claimed_event: asyncio.Event,
     ) -> None:
         self._running = running
         self._unstarted = unstarted
@@ -53,7 +53,7 @@ class LeaseRenewer:
         self._clock = clock
         self._puller_id = puller_id
         self._heartbeat_s = heartbeat.total_seconds()
-        self._claimed_event = news
+        self._claimed_event = claimed_event
 
     async def run(self) -> NoReturn:
         """Look at all agendas ten times a second, while there are any; runs until cancelled."""
@@ -65,7 +65,7 @@ class LeaseRenewer:
             if due := self.due(monotonic()):
                 self._reporter.add(due)
                 # While the broker is away, renewals must not pile up.
-                await self._reporter.acknowledged()
+                await self._reporter.wait_acknowledged()
 
     def _has_any(self) -> bool:
         return any(True for _ in chain(self._running, self._unstarted))
@@ -78,14 +78,14 @@ class LeaseRenewer:
         """
         due: list[LifecycleEvent] = []
         for claimed in self._unstarted:
-            if now_s - claimed.heard_s >= self._interval_s(claimed.emitted):
-                claimed.heard_s = now_s
+            if now_s - claimed.renewed_s >= self._interval_s(claimed.emitted):
+                claimed.renewed_s = now_s
                 due.append(self._heartbeat(claimed.emitted))
         for held in self._running:
             if held.has_ended:
                 continue
-            if held.stop is None and now_s - held.heard_s >= self._interval_s(held.emitted):
-                held.heard_s = now_s
+            if held.stop is None and now_s - held.renewed_s >= self._interval_s(held.emitted):
+                held.renewed_s = now_s
                 due.append(self._heartbeat(held.emitted))
             if (
                 now_s - held.reported_s >= PROGRESS_EVERY_S

@@ -75,7 +75,7 @@ class Reporter:
         self._added += len(lifecycle)
         self._added_event.set()
 
-    async def acknowledged(self) -> None:
+    async def wait_acknowledged(self) -> None:
         """Wait until everything added so far is acknowledged."""
         target = self._added
         async with self._acknowledged_condition:

@@ -81,7 +81,7 @@ class SchedulerPorts:
 
 
 class Scheduler:
-    """Runs the agent, the ticker, the usage reporter and the watchdog until told to stop.
+    """Runs the agent, the ticker, the usage reporter and the watchdog until asked to stop.
 
     Args:
         settings: Connection, timeouts and limits.

@@ -1,21 +1,21 @@
-"""Where an insight's backlog is kept: its rows in the ReadyAgenda table.
+"""Stores the backlog of an insight as rows of the ReadyAgenda table.
 
     page/<number>     bodies of up to 512 agendas, a JSON list, one agenda a line
-    journal/<slot>    the delta of one handled event, in a ring of `JOURNAL_ROWS` rows
-    mark/<side>/<n>   a snapshot that replaces the deltas before it, on two sides
-    head              which side is whole, and the sequence it stands for
+    journal/<slot>    the delta of one handled record, in a ring of `JOURNAL_ROWS` rows
+    mark/<side>/<n>   a part of a snapshot that replaces the deltas before it, on two sides
+    head              which side is in force, and up to which journal row it reaches
 
-each after `<partition>/<insight>/term/<term>/`, or, as earlier versions wrote them and as term
-0, after `<partition>/<insight>/` alone.
+each after `<partition>/<insight>/term/<epoch>/`, or in epoch 0 after `<partition>/<insight>/`.
 
-A term is the time for which one owner has the partition; later ones are greater. What a frozen
-owner had on its way may arrive when another has long taken over, so no two terms write the same
-row. Each begins with a snapshot and a head that names the pages it found; whatever else is of
-an earlier term counts for nothing from then on, and is deleted with the next snapshots.
+A handled record costs one journal row whatever it changed, so a round is recorded completely or
+not at all. The ring is overwritten, never deleted from. When it is full, a snapshot is written
+to the side that is not in force, and then the head, a single row, puts it in force. Rows arrive
+in the order they are put, so a crash between any two leaves a complete state.
 
-A handled event costs one journal row whatever it touched, so a round is written whole or not
-at all. The ring is reused, never deleted from: when it is full a snapshot is written to the
-side that is not in force, and then the head, in one write, puts it in force.
+An ownership epoch is the time for which one process owns the partition. Rows that a frozen
+owner had in flight may arrive when another has long taken over, so no two epochs write the same
+row. Each begins with a snapshot, and a head that names the pages it found. Whatever else is of
+an earlier epoch is ignored from then on and deleted with the next snapshots.
 """
 
 from array import array
@@ -52,10 +52,10 @@ from pop_stream.scheduler.state.row_format import (
 )
 
 JOURNAL_ROWS: Final = 256
-"""Journal rows of an insight, and so handled events between two snapshots."""
+"""Journal rows of an insight, and so the records between two snapshots."""
 
 _MAX_PART_ENTRIES: Final = 1_000
-"""Most entries of a kind in one row of a snapshot: below a record's size with longest ids."""
+"""Most entries of a kind in one row of a snapshot, which so fits a record with longest ids."""
 
 R = TypeVar("R")
 
@@ -63,22 +63,24 @@ _encode: Final = msgspec.json.encode
 
 
 class BacklogStore:
-    """The rows of one insight. Write only while an event of its partition is handled.
+    """The rows of one insight; written only while a record of its partition is handled.
+
+    For an insight with rows `load` is called first and once.
 
     Args:
         table: Of rows.
-        partition: Whose rows they are.
-        insight_id: Whose backlog.
-        epoch: Of the writer. If rows of a later one are found, it is the one after that.
+        partition: Of `pop.ready`.
+        insight_id: Of the backlog.
+        epoch: The writer's. If rows of a later one are found, the next one after that is used.
 
     Attributes:
         size: Bytes of all pages.
-        offset: Of the last record of `pop.ready` that led to a row, and if rows are missing
-            to one before these; -1 if none is known.
-        is_incomplete: Whether rows are missing: what later records led to is known in part.
-        unreadable: Rows that could not be read, with why.
-        last_round: Sent with the newest row, and not known to be out; None once it is. The
-            next row says so, too.
+        offset: Of the last record of `pop.ready` that a row covers; if rows are missing, of the
+            last record before them; -1 if none is known.
+        is_incomplete: Whether rows are missing, so that later changes are known in part only.
+        unreadable: By key, why a row could not be read.
+        unconfirmed_round: Recorded by the newest row and perhaps not published; None once it
+            is. The next row says so too.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class BacklogStore:
         self.unreadable: dict[str, str] = {}
 
     def write_page(self, number: int, bodies: Sequence[bytes]) -> None:
-        """Keep the bodies of a page's agendas, in the order of their slots."""
+        """Write a page: the bodies of its agendas, in the order of their slots."""
         self._index_bodies(number, bodies)
         self._table.put(self._page_key(number), b"[" + b",\n".join(bodies) + b"]")
 
@@ -109,7 +111,7 @@ class BacklogStore:
         """Read one agenda of a page; costs that agenda, not the page.
 
         Raises:
-            LookupError: If the row is not there: the table has lost it.
+            LookupError: If the table has lost the row.
         """
         row = self._table.get(self._page_key(number))
         if row is None:
@@ -119,18 +121,20 @@ class BacklogStore:
         return decode_routed(row[offsets[slot] : offsets[slot + 1] - BODY_SEPARATOR_SIZE])
 
     def delete_pages(self, numbers: Iterable[int]) -> None:
-        """Forget pages whose agendas are all gone."""
+        """Delete pages whose agendas have all left the backlog."""
         for number in numbers:
             known = self._offsets.pop(number, None)
             self.size -= page_size(known) if known else 0
             self._table.delete(self._page_key(number))
 
     def save(self, backlog: Backlog, offset: int = -1) -> None:
-        """Write what changed since the last call: one row, and now and then a snapshot.
+        """Write what changed since the last call: one row, and at times a snapshot.
+
+        Writes nothing if nothing changed.
 
         Args:
             backlog: Of the insight.
-            offset: Of the record of `pop.ready` that is being handled.
+            offset: Of the last record of `pop.ready` that the row covers.
         """
         delta = backlog.drain_delta()
         if delta is None:
@@ -152,26 +156,26 @@ class BacklogStore:
             self._snapshot(backlog)
 
     def record_progress(self, backlog: Backlog, offset: int) -> None:
-        """Tell by a snapshot that records are handled up to this one, which changed nothing."""
+        """Write a snapshot that covers records up to this one; they changed nothing."""
         self.offset = max(self.offset, offset)
         self._write_snapshot(backlog)
 
     def load(self, rows: dict[str, bytes], backlog: Backlog, now: float = 0.0) -> None:
         """Fill a new backlog from the insight's rows.
 
-        One that cannot be read is left aside, and told of in `unreadable`, with why: what it
-        held is missed, which the ledger's audit finds and repairs, and all else goes on.
+        A row that cannot be read is left out and noted in `unreadable`. The agendas that it
+        held are missing from the backlog; reconciliation finds and requeues them.
 
         Args:
             rows: All rows of this insight, by full key.
-            backlog: As made, never used.
-            now: The present instant, in seconds since the epoch; leases begin anew at it.
+            backlog: New, never used.
+            now: The present instant, in seconds since 1970; leases begin anew at it.
         """
         epoch, head = self._current_epoch(rows)
         self._snapshot_sequence, self._side, self._spans = head.sequence, head.side, head.spans
         keys = snapshot_keys(key_prefix(self._prefix, epoch), head)
-        marks = [self._read(key, rows.get(key), SNAPSHOT_PART_DECODER) for key in keys]
-        deltas = [mark for mark in marks if mark is not None]
+        parts = [self._read(key, rows.get(key), SNAPSHOT_PART_DECODER) for key in keys]
+        deltas = [part for part in parts if part is not None]
         journal = sorted(self._journal(rows, epoch), key=lambda row: row.sequence)
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
@@ -183,7 +187,10 @@ class BacklogStore:
         self.delete_pages(backlog.drain_emptied())
 
     def _current_epoch(self, rows: Mapping[str, bytes]) -> tuple[int, SnapshotHeader]:
-        """The latest term that has begun, and its head; best guesses if that cannot be read."""
+        """The latest epoch with a complete snapshot, and its head.
+
+        If the head cannot be read, everything in the journal and all pages are taken.
+        """
         heads = {
             parse_key(self._prefix, key).epoch: key for key in rows if key.endswith("/head")
         }
@@ -193,14 +200,14 @@ class BacklogStore:
                 spans = recovered_epochs(parse_key(self._prefix, key) for key in rows)
                 return epoch, SnapshotHeader(sequence=0, side=0, parts=0, spans=tuple(spans))
             is_complete = all(
-                mark in rows for mark in snapshot_keys(key_prefix(self._prefix, epoch), head)
+                part in rows for part in snapshot_keys(key_prefix(self._prefix, epoch), head)
             )
             if is_complete or epoch == 0:
                 return epoch, head
         return 0, SnapshotHeader(sequence=0, side=0, parts=0)
 
     def _start_epoch(self, epoch: int, next_page: int) -> None:
-        """Begin a term of our own after the one that was read, with the next row."""
+        """Have the next row begin an epoch after the one that was loaded."""
         self._epoch = self._epoch if self._epoch >= epoch else epoch + 1
         self._starts_epoch = self._epoch > epoch
         if self._starts_epoch:
@@ -212,15 +219,19 @@ class BacklogStore:
         self._starts_epoch, emptied = False, [*backlog.drain_emptied()]
         self._snapshot(backlog, emptied)
         self.delete_pages(emptied)
-        # Only now: the pages dropped bear the names of the terms that wrote them.
+        # Only now: the deleted pages' keys contain the epochs that wrote them.
         self._spans = compact_epochs(self._spans, self._offsets)
 
     def _snapshot(self, backlog: Backlog, emptied: Iterable[int] = ()) -> None:
-        """Write it, and then the head; pages just emptied are still there after a crash."""
+        """Write a snapshot, and then the head that puts it in force.
+
+        The snapshot notes all agendas of `emptied` pages as removed: their rows are deleted
+        after the head, and a crash in between leaves them.
+        """
         side = 1 - self._side
         snapshot = backlog.snapshot()
         gone = {**snapshot.gone, **{str(one): self._all_removed(one) for one in emptied}}
-        parts = replace(snapshot, gone=gone).parts(_MAX_PART_ENTRIES)
+        parts = replace(snapshot, gone=gone).split(_MAX_PART_ENTRIES)
         for number, part in enumerate(parts):
             self._table.put(self._snapshot_key(side, number), _encode(part))
         head = SnapshotHeader(
@@ -235,7 +246,7 @@ class BacklogStore:
         self._snapshot_sequence, self._side = self._sequence, side
         for key in self._deletable:
             self._table.delete(key)
-        # Deleted once the head that stands for them has surely been kept.
+        # What this snapshot replaces is deleted with the next one, when its head is durable.
         self._deletable, self._superseded = self._superseded, []
 
     def _journal(self, rows: Mapping[str, bytes], epoch: int) -> Iterator[JournalRow]:
@@ -250,7 +261,7 @@ class BacklogStore:
     def _pages(
         self, rows: Mapping[str, bytes], epoch: int
     ) -> Iterator[tuple[int, Sequence[RoutedAgenda]]]:
-        """Oldest first, one at a time: decoded, all of them would need as much as the index."""
+        """Pages by number, one at a time: all decoded would take as much as the index."""
         for number, key in sorted(self._page_keys(rows, epoch)):
             try:
                 bodies = [bytes(body) for body in PAGE_DECODER.decode(rows[key])]
@@ -262,7 +273,7 @@ class BacklogStore:
             yield number, agendas
 
     def _page_keys(self, rows: Iterable[str], epoch: int) -> Iterator[tuple[int, str]]:
-        """The pages in force; takes note of all rows that a later term has no use for."""
+        """The pages in force; collects all other rows, to be deleted with later snapshots."""
         for key in rows:
             one = parse_key(self._prefix, key)
             if one.kind != "page":
@@ -277,7 +288,7 @@ class BacklogStore:
                 self.unreadable[key] = str(error)
 
     def _all_removed(self, number: int) -> str:
-        """A bitmap of all slots of a page, as `Delta.gone` has them."""
+        """The bitmap of all slots of a page, in the form of `Delta.gone`."""
         return f"{(1 << len(self._offsets[number]) - 1) - 1:x}"
 
     def _index_bodies(self, number: int, bodies: Sequence[bytes]) -> None:
@@ -292,7 +303,7 @@ class BacklogStore:
             return None
 
     def _page_key(self, number: int) -> str:
-        """In whose term a page was written follows from its number, which never comes twice."""
+        """The page's key; its epoch follows from its number, which is never used twice."""
         return f"{key_prefix(self._prefix, epoch_of(self._spans, number))}/page/{number}"
 
     def _journal_key(self, sequence: int) -> str:

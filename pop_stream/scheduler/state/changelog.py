@@ -1,4 +1,8 @@
-"""Rows on their way to the table's changelog, in the order in which they were written."""
+"""Writes rows to the table's changelog in batches, in the order in which they were put.
+
+One request is in flight at a time, retried until it is acknowledged or its partition is
+revoked. So a crash leaves a prefix of the rows in the changelog.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,8 +16,9 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher, Record
 
 _LINGER_S: Final = 0.05
-"""So long rows wait for others, but those of rounds, for which the next round waits: a request
-costs much the same whatever it carries. A crash repeats the records that led to them."""
+"""For so long rows wait for others, unless `send_now` is called, as for a round's rows: a
+request costs much the same whatever it carries. After a crash the records that led to them are
+read again."""
 
 _RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
@@ -22,7 +27,7 @@ _log = structlog.get_logger()
 
 
 class _PendingRow(NamedTuple):
-    """One that is not acknowledged; `number` counts all rows written by this process."""
+    """A row that is not acknowledged; `number` counts all rows put by this process."""
 
     number: int
     partition: int
@@ -31,17 +36,22 @@ class _PendingRow(NamedTuple):
 
 
 class ChangelogWriter:
-    """One lot after the other: no row is sent before all before it are acknowledged.
+    """Sends a batch only when all rows before it are acknowledged.
 
-    Rows go by the publisher that rounds go by: what is handed over at the same time, a round
-    and its rows, is one request to a broker.
+    It uses the publisher of the rounds: a round and its rows, handed over at the same time, are
+    one request to a broker.
 
     Args:
         publisher: Of the rounds.
-        topic: The name of the changelog, asked for with each lot.
-        current_value: What a row is by now: so it is sent again, should it have failed.
-        is_assigned: Whether a partition is this worker's, as far as it knows.
-        owns: Whether it surely is at the moment; until then its rows wait.
+        topic: The name of the changelog; called for each batch, as Faust knows it only once it
+            has started.
+        current_value: A row's present value, which a retry sends.
+        is_assigned: Whether a partition is assigned to this process; rows of others are
+            dropped.
+        owns: Whether it is certainly this process's at the moment; until it is, its rows wait.
+
+    Attributes:
+        written: Rows put so far.
     """
 
     def __init__(
@@ -67,7 +77,7 @@ class ChangelogWriter:
         self._progress = asyncio.Event()
 
     def add(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """Take a row of a partition, which is sent within a moment; None deletes it."""
+        """Put a row of a partition, to be sent within the linger; None deletes it."""
         self.written += 1
         self._unsent.append(_PendingRow(self.written, partition, key, value))
         if self._linger_timer is None:
@@ -75,7 +85,7 @@ class ChangelogWriter:
             self._linger_timer = loop.call_later(_LINGER_S, self.send_now)
 
     def send_now(self) -> None:
-        """Have what was taken so far sent now, after what is under way."""
+        """Send what was put so far without lingering, after what is in flight."""
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
@@ -84,14 +94,14 @@ class ChangelogWriter:
             self._task = asyncio.create_task(self._send_due())
 
     async def wait_durable(self, last: int) -> None:
-        """Wait until the first so many rows are acknowledged, or dropped."""
+        """Wait until the first `last` rows are acknowledged or dropped; sends them now."""
         while any(rows and rows[0].number <= last for rows in (self._in_flight, self._unsent)):
             self.send_now()
             self._progress.clear()
             await self._progress.wait()
 
     def drop(self, partition: int) -> None:
-        """What of a partition was not sent is for nobody any more."""
+        """Drop the unsent rows of a partition that was revoked."""
         self._unsent = [one for one in self._unsent if one.partition != partition]
         self._progress.set()
 
@@ -105,7 +115,7 @@ class ChangelogWriter:
                 await asyncio.sleep(_LINGER_S)
 
     def _next_batch(self) -> Sequence[_PendingRow]:
-        """What is to be sent next, taken from what is unsent; in order for each partition."""
+        """Take the rows to send next; rows of a partition stay in order."""
         batch: list[_PendingRow] = []
         left: list[_PendingRow] = []
         size = 0
@@ -120,7 +130,7 @@ class ChangelogWriter:
         return batch
 
     async def _publish(self) -> None:
-        """Publish what is under way, as often as it takes."""
+        """Publish the batch in flight until it is acknowledged or its partitions are lost."""
         pause_s, topic = _RETRY_S, self._topic()
         while self._in_flight:
             records = [

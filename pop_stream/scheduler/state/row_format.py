@@ -1,8 +1,8 @@
-"""What the rows of an insight say, as JSON.
+"""The rows of an insight in the ReadyAgenda table: their JSON, their keys, and their epochs.
 
-Whose rows are whose: the term in a row's key, and the term in which a page was written.
-
-A term is the time for which one owner has a partition; later ones are greater.
+An ownership epoch is the time for which one process owns a partition; later ones are greater.
+It stands in the key of each row, except that rows of epoch 0 have none. So rows of a former
+owner that arrive late are recognised.
 """
 
 from array import array
@@ -20,16 +20,16 @@ from pop_stream.policy.delta import Delta
 
 
 class JournaledRound(Struct, frozen=True, array_like=True):
-    """A round, as far as must be known to emit and tell of it once more.
+    """A round, as far as it takes to publish it once more.
 
     Attributes:
-        refs: Places of the chosen, in order of emission.
-        at: When they were chosen, in seconds since the epoch.
-        slots: How many could be.
-        lag: Unclaimed before the round.
-        in_flight: Emitted and not settled before the round.
+        refs: Page and slot of the chosen agendas, in order of emission.
+        at: When they were chosen, in seconds since 1970.
+        slots: How many could be chosen.
+        lag: Agendas emitted and not claimed before the round.
+        in_flight: Agendas emitted and not settled before the round.
         offset: Of the record of `pop.ready` that led to it.
-        definitions: Version of those in force.
+        definitions: Version of the definitions in force.
     """
 
     refs: tuple[int, ...]
@@ -42,13 +42,13 @@ class JournaledRound(Struct, frozen=True, array_like=True):
 
 
 class JournalRow(Struct, frozen=True):
-    """What a handled event changed.
+    """What a handled record changed.
 
     Attributes:
-        sequence: Of the insight's rows, from 1.
-        offset: Of the last record of `pop.ready` that is told of.
-        last_round: Sent with this row, or not known to be out; a later row without it says
-            that it is.
+        sequence: Of the insight's journal rows, from 1.
+        offset: Of the last record of `pop.ready` that was handled completely.
+        last_round: Published together with this row, and perhaps not out. A later row without
+            it says that it is out.
     """
 
     sequence: int
@@ -58,13 +58,14 @@ class JournalRow(Struct, frozen=True):
 
 
 class SnapshotHeader(Struct, frozen=True):
-    """Which side of the snapshot is whole.
+    """Which side of the double-buffered snapshot is in force.
 
     Attributes:
-        sequence: Of the last row that the snapshot stands for; its `offset` and
-            `last_round` are that row's.
-        parts: Rows of the snapshot.
-        spans: From which page number on pages are of which term.
+        sequence: Of the last journal row that the snapshot includes; `offset` and `last_round`
+            are that row's.
+        side: 0 or 1.
+        parts: How many rows the snapshot has.
+        spans: From which page number on pages are of which epoch.
     """
 
     sequence: int
@@ -84,24 +85,24 @@ BODY_SEPARATOR_SIZE: Final = len(b",\n")
 
 
 def snapshot_keys(start: str, head: SnapshotHeader) -> list[str]:
-    """The rows of the snapshot that a head stands for, of a term whose keys begin so."""
+    """The keys of a snapshot's rows; `start` is the key prefix of its epoch."""
     return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]
 
 
 def handled_offset(head: SnapshotHeader, newer: Sequence[JournalRow]) -> tuple[int, bool]:
-    """The offset up to which all that records led to is known, and whether rows are missing.
+    """The offset up to which no change is missing, and whether rows after it are.
 
     Args:
         head: Of the snapshot.
-        newer: All rows after it that can be read, in order.
+        newer: All journal rows after it that can be read, in order.
     """
-    whole = [row for at, row in enumerate(newer, head.sequence + 1) if row.sequence == at]
-    offset = max([head.offset, *(row.offset for row in whole)])
-    return offset, len(whole) < len(newer)
+    unbroken = [row for at, row in enumerate(newer, head.sequence + 1) if row.sequence == at]
+    offset = max([head.offset, *(row.offset for row in unbroken)])
+    return offset, len(unbroken) < len(newer)
 
 
 def page_size(offsets: "array[int]") -> int:
-    """Bytes of the row: where one more body would start, less the gap, and the bracket."""
+    """Bytes of a page's row: where one more body would start, less the separator, plus `]`."""
     return offsets[-1] - BODY_SEPARATOR_SIZE + len(b"]")
 
 
@@ -112,16 +113,16 @@ def body_offsets(bodies: Sequence[bytes]) -> "array[int]":
 
 
 PageEpochs = Sequence[tuple[int, int]]
-"""From which page number on pages are of which term, in order, and the first from 0."""
+"""Pairs of a page number and the epoch of the pages from it on; in order, the first from 0."""
 
 
 class RowKey(NamedTuple):
-    """What a row's key says of it.
+    """What a row's key says.
 
     Attributes:
-        epoch: 0 for rows of versions that had no terms.
-        kind: `page`, `journal`, `mark` or `head`; anything in a foreign key.
-        page: Its number, if it is a page with one.
+        epoch: 0 if the key has none.
+        kind: `page`, `journal`, `mark` or `head`; any text in a key of another form.
+        page: The page's number; None if it is not a page, or its number cannot be read.
     """
 
     epoch: int
@@ -130,12 +131,12 @@ class RowKey(NamedTuple):
 
 
 def key_prefix(prefix: str, epoch: int) -> str:
-    """What the keys of a term's rows begin with, after an insight's `prefix`."""
+    """What the keys of an epoch's rows begin with; `prefix` is the insight's."""
     return f"{prefix}/term/{epoch}" if epoch else prefix
 
 
 def parse_key(prefix: str, key: str) -> RowKey:
-    """Read a key below an insight's `prefix`."""
+    """Parse a key that begins with an insight's `prefix`."""
     kind, *rest = key.removeprefix(f"{prefix}/").split("/")
     epoch = 0
     if kind == "term" and len(rest) > 1 and rest[0].isdigit():
@@ -145,15 +146,15 @@ def parse_key(prefix: str, key: str) -> RowKey:
 
 
 def epoch_of(spans: PageEpochs, number: int) -> int:
-    """In which term the page with this number was written; none has one of another's."""
+    """The epoch in which the page was written; no two epochs write the same number."""
     return spans[bisect_right(spans, (number, inf)) - 1][1]
 
 
 def compact_epochs(spans: PageEpochs, numbers: Iterable[int]) -> PageEpochs:
-    """The same for these pages; whatever is found in spans without one counts for nothing.
+    """The same for these pages, with as few pairs as possible.
 
-    Such spans go to the last term, which has written none of their pages and never will: in an
-    earlier term's, a late row of it would count.
+    Numbers without a page go to the last epoch, which has written none of them and never will.
+    Left with an earlier epoch, a late row of its owner would be taken for a page.
     """
     filled = {bisect_right(spans, (number, inf)) - 1 for number in numbers}
     newest = spans[-1][1]
@@ -165,6 +166,6 @@ def compact_epochs(spans: PageEpochs, numbers: Iterable[int]) -> PageEpochs:
 
 
 def recovered_epochs(places: Iterable[RowKey]) -> PageEpochs:
-    """Of whatever pages there are, where nothing tells; of several with a number the latest."""
+    """The epochs of the pages found, without a head; the latest of those with one number."""
     pages = sorted((one.page, one.epoch) for one in places if one.page is not None)
     return ((0, 0), *pages)

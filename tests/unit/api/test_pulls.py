@@ -329,7 +329,7 @@ async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(ap
 
 
 @REPORTS
-async def test_a_process_that_never_heard_of_the_attempt_takes_reports_on_it(api, what):
+async def test_a_process_that_never_saw_the_attempt_takes_reports_on_it(api, what):
     """Not even the database need be there."""
     api.summaries.is_away = True
     status, heard = await api.post(f"{ATTEMPT}/{what}", report_of(what))
@@ -376,7 +376,7 @@ OTHER_SECRET = Settings(signing_secret="x" * 32)
     ids=["missing", "empty", "no token", "long", "forged", "version", "noise",
          "another secret", "another agenda", "another attempt"],
 )  # fmt: skip
-async def test_whoever_cannot_prove_its_lease_is_told_what_to_send(held, token, remedy, what):
+async def test_whoever_cannot_prove_its_lease_learns_what_to_send(held, token, remedy, what):
     body = {**report_of(what), "lease_token": token}
     if token is ...:
         del body["lease_token"]

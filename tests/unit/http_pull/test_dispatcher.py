@@ -69,7 +69,7 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
     renewed = heartbeats(publisher)[0]
     assert (renewed["agenda_id"], renewed["attempt"]) == ("a1", 2)
     assert renewed["puller_id"] == HTTP_PULLER
-    dispatcher._claimer.release(claimed.fresh)
+    dispatcher._claimer.release(claimed.attempts)
     assert not [*dispatcher._claimer]
 
 
@@ -100,7 +100,7 @@ async def test_what_a_closed_counter_has_left_goes_to_the_next_dispatcher_at_onc
         dispatcher.start(counter, emitted(lease_ms=60_000))
     now_s = monotonic()
     dispatcher._expire(now_s + 10)
-    dispatcher.orphaned.settle(now_s)
+    dispatcher.orphaned.rebalance_ended(now_s)
     dispatcher._expire(now_s + 1)
     assert returns(publisher) == [], "not all may hear it yet"
     dispatcher._expire(now_s + 3)
@@ -115,7 +115,7 @@ async def test_what_may_have_lost_its_lease_meanwhile_is_left_to_that(dispatcher
     counter = counter_of(dispatcher)
     dispatcher.start(counter, emitted(lease_ms=2_000))
     dispatcher.close_all()
-    dispatcher.orphaned.settle(monotonic())
+    dispatcher.orphaned.rebalance_ended(monotonic())
     dispatcher._expire(monotonic() + 10)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -143,17 +143,19 @@ async def test_nothing_is_claimed_for_callers_while_much_is_not_published_yet(
         await answers.wait()
         return await publish(records)
 
-    async def supply(_: Any, __: str, ingest: Any, stop: asyncio.Event) -> None:
+    async def run_subscription(_: Any, __: str, ingest: Any, stop: asyncio.Event) -> None:
         ingests.append(ingest)
         await stop.wait()
 
     monkeypatch.setattr(publisher, "publish", slow)
-    monkeypatch.setattr("pop_stream.http_pull.dispatcher.supply", supply)
+    monkeypatch.setattr("pop_stream.http_pull.dispatcher.run_subscription", run_subscription)
     async with asyncio.TaskGroup() as feeds:
         counter = dispatcher._open("media", feeds)
         await until(lambda: ingests)
         large = emitted(agenda=msgspec.Raw(b'"' + bytes(900_000) + b'"'))
-        counter.demand.hear(PollWanted(insight_id="media", api_id="x", wanted=100), monotonic())
+        counter.demand.update(
+            PollWanted(insight_id="media", api_id="x", wanted=100), monotonic()
+        )
         for _ in range(37):
             dispatcher._deliver(counter, large)
             assert not ingests[0].reporter.is_full

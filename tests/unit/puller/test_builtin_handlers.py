@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from puller_fakes import node, run_of
 
-from pop_stream.puller.execution.agenda_run import RESULT_BYTES
+from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.handlers import command as command_module
 from pop_stream.puller.handlers.builtin import builtin, sleep
 from pop_stream.puller.handlers.command import OUTPUT_BYTES

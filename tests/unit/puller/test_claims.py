@@ -45,7 +45,7 @@ async def test_claims_are_published_in_one_batch_with_what_is_to_be_committed(
 ):
     agendas = [emitted(agenda_id=f"a{i}", lease_ms=1000 + i) for i in range(3)]
     claimed = await claimer.claim([*taken(*agendas), Taken(encode(agendas[0]), 7, 1)])
-    assert [one.agenda_id for one in claimed.fresh] == ["a0", "a1", "a2"]
+    assert [one.agenda_id for one in claimed.attempts] == ["a0", "a1", "a2"]
     (record,) = publisher.on(TOPICS.agenda_events)
     claims = decode_lifecycle(record.value)
     assert all(isinstance(claim, AgendaClaimed) for claim in claims)
@@ -60,7 +60,7 @@ async def test_claims_are_published_in_one_batch_with_what_is_to_be_committed(
 async def test_repeats_and_outdated_attempts_are_committed_and_not_claimed(claimer, publisher):
     first = await claimer.claim(taken(emitted(attempt=2)))
     again = await claimer.claim(taken(emitted(attempt=1), emitted(attempt=2)))
-    assert (len(first.fresh), again.fresh) == (1, [])
+    assert (len(first.attempts), again.attempts) == (1, [])
     assert len(publisher.records) == 1
     assert again.offsets == {TopicPartition("t.insight.media", 0): 2}
 
@@ -73,7 +73,7 @@ async def test_unreadable_record_goes_to_the_dead_letters_and_the_rest_goes_on(
 ):
     records = [Taken(value, 0), Taken(encode(emitted()), 1)]
     claimed = await claimer.claim(records)
-    assert len(claimed.fresh) == 1
+    assert len(claimed.attempts) == 1
     (letter,) = publisher.on(TOPICS.dead_letters)
     assert letter.key == b"a1"
     assert base64.b64encode(value or b"") in (letter.value or b"")
@@ -83,23 +83,23 @@ async def test_unreadable_record_goes_to_the_dead_letters_and_the_rest_goes_on(
 
 async def test_batch_that_was_given_up_may_come_again(claimer):
     records = taken(emitted())
-    claimer.give_up((await claimer.claim(records)).fresh)
-    assert len((await claimer.claim(records)).fresh) == 1
+    claimer.abandon((await claimer.claim(records)).attempts)
+    assert len((await claimer.claim(records)).attempts) == 1
 
 
 async def test_what_is_claimed_and_not_started_is_there_to_be_kept_alive(claimer):
     records = taken(emitted(agenda_id="a1"), emitted(agenda_id="a2"))
     both = await claimer.claim(records)
     assert [one.emitted.agenda_id for one in claimer] == ["a1", "a2"]
-    claimer.release(both.fresh)
+    claimer.release(both.attempts)
     assert [*claimer] == []
     other = await claimer.claim(taken(emitted(agenda_id="a3")))
-    claimer.give_up(other.fresh)
+    claimer.abandon(other.attempts)
     assert [*claimer] == []
 
 
 async def test_letting_go_of_an_outdated_attempt_leaves_the_next_one_alone(claimer):
     old = await claimer.claim(taken(emitted(attempt=1)))
     await claimer.claim(taken(emitted(attempt=2)))
-    claimer.release(old.fresh)
+    claimer.release(old.attempts)
     assert [one.emitted.attempt for one in claimer] == [2]

@@ -61,7 +61,7 @@ async def puller(handlers, slots=4, prior_results_reader=None):
 
 def start(one, *agendas):
     for agenda in agendas:
-        assert one.capacity.take(1) == 1
+        assert one.capacity.acquire(1) == 1
         one.running.start(agenda, claimed_s=monotonic())
 
 
@@ -373,7 +373,7 @@ def keeper(one, heartbeat_s=5.0):
         ManualClock(AT),
         puller_id="p1",
         heartbeat=timedelta(seconds=heartbeat_s),
-        news=asyncio.Event(),
+        claimed_event=asyncio.Event(),
     )
 
 
@@ -419,7 +419,7 @@ async def test_lease_is_renewed_at_the_heartbeat_or_a_third_of_the_lease(
 
 async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(handlers):
     async with puller(handlers) as one:
-        waiting = [ClaimedAttempt(emitted(lease_ms=3_000), heard_s=100.0)]
+        waiting = [ClaimedAttempt(emitted(lease_ms=3_000), renewed_s=100.0)]
         keep = LeaseRenewer(
             one.running,
             waiting,
@@ -427,7 +427,7 @@ async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(
             ManualClock(AT),
             puller_id="p1",
             heartbeat=timedelta(seconds=5),
-            news=asyncio.Event(),
+            claimed_event=asyncio.Event(),
         )
         assert keep.due(100.9) == []
         (renewed,) = keep.due(101.0)
@@ -457,7 +457,7 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
                 super().add(lifecycle)
                 added.set()
 
-            async def acknowledged(self):
+            async def wait_acknowledged(self):
                 await acknowledge.wait()
 
         away = Away()
@@ -468,7 +468,7 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
             ManualClock(AT),
             puller_id="p",
             heartbeat=timedelta(seconds=5),
-            news=asyncio.Event(),
+            claimed_event=asyncio.Event(),
         )
         task = asyncio.create_task(keep.run())
         await added.wait()

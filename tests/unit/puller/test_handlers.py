@@ -88,7 +88,7 @@ def test_registry_is_loaded_from_a_module_in_the_working_directory(tmp_path, mon
         ("no_such_module_here:x", "no module 'no_such_module_here'"),
         ("json.no_such_part:x", "no module 'json.no_such_part'"),
         ("json:no_such_name", "json has no attribute 'no_such_name'"),
-        ("json:dumps", "is a function; make it a pop_stream.puller.handlers.registry.Handlers"),
+        ("json:dumps", "is a function; make it a pop_stream.puller.Handlers"),
     ],
 )
 def test_wrong_reference_names_what_is_wrong(reference, says):

@@ -151,7 +151,7 @@ async def test_no_more_is_claimed_than_there_are_slots():
         world.commits.let(9)
         await world.until_started(2)
         assert world.committed == [{MEDIA: 2}]
-        world.capacity.give_back()
+        world.capacity.release_slots()
         await world.until_started(3)
     assert world.committed[-1] == {MEDIA: 3}
 
@@ -165,7 +165,7 @@ async def test_claims_tell_for_how_many_of_them_a_runner_stood_idle():
         await world.until_started(1)
         one.add(records(1, 2))
         await world.until_started(2)
-        world.capacity.give_back()
+        world.capacity.release_slots()
         await world.until_started(3)
         claims = [decode_lifecycle(record.value)[0] for record in world.publisher.records]
     # One was free for the second; the third lay in hand when a runner became free.
@@ -200,7 +200,7 @@ async def test_claims_that_were_not_committed_are_not_started_and_may_come_again
         world.commit_succeeds = False
         one.add(records(0))
         await world.commits.arrival()
-        await one.settle(1.0)
+        await one.drain(1.0)
         assert (world.started, world.capacity.free) == ([], 4)
         world.commit_succeeds = True
         one.add(records(0))
@@ -211,14 +211,14 @@ async def test_settling_waits_for_the_claim_under_way_and_drops_what_is_in_hand(
     async with pipeline(runners=1) as (world, one):
         one.add(records(0, 1))
         await world.publisher.gate.arrival()
-        settling = asyncio.create_task(one.settle(5.0))
+        settling = asyncio.create_task(one.drain(5.0))
         world.publisher.gate.let()
         await world.commits.arrival()
         assert not settling.done()
         world.commits.let()
         await settling
         assert world.started == ["a0"]
-        world.capacity.give_back()
+        world.capacity.release_slots()
         one.add(records(2))
         world.publisher.gate.let()
         world.commits.let()
@@ -230,7 +230,7 @@ async def test_claim_that_outlasts_the_settling_comes_to_nothing():
     async with pipeline() as (world, one):
         one.add(records(0))
         await world.publisher.gate.arrival()
-        await one.settle(0.0)
+        await one.drain(0.0)
         world.publisher.gate.let()
         one.add(records(1))
         world.publisher.gate.let()
@@ -246,7 +246,7 @@ async def test_what_is_read_again_while_its_claim_outlasts_the_settling_is_start
     async with pipeline() as (world, one):
         one.add(records(0))
         await world.publisher.gate.arrival()
-        await one.settle(0.0)
+        await one.drain(0.0)
         one.add(records(0))
         world.publisher.gate.let(2)
         world.commits.let()
@@ -260,7 +260,7 @@ async def test_what_is_read_again_while_its_commit_outlasts_the_settling_is_star
         world.publisher.gate.let(2)
         one.add(records(0))
         await world.commits.arrival()
-        await one.settle(0.0)
+        await one.drain(0.0)
         one.add(records(0))
         world.commits.let()
         await world.commits.arrival()
@@ -292,7 +292,7 @@ async def test_commit_that_succeeds_after_the_settling_still_starts_what_nobody_
         one.add(records(0))
         world.publisher.gate.let()
         await world.commits.arrival()
-        await one.settle(0.0)
+        await one.drain(0.0)
         world.commits.let()
         await world.until_started(1)
     assert world.started == ["a0"]
@@ -324,7 +324,7 @@ async def test_leaving_ends_the_claims_under_way_and_gives_unused_slots_back():
         one.add(records(0, 1, 2))
         await world.publisher.gate.arrival()
     assert world.started == ["a0", "a1"]
-    world.capacity.give_back(2)
+    world.capacity.release_slots(2)
     assert world.capacity.free == 2
 
 
@@ -351,7 +351,7 @@ async def test_fault_of_a_stage_is_seen_and_raised_on_leaving():
             world.commits = None  # so that calling it is a fault
             world.publisher.gate.let()
             one.add(records(0))
-            await one.failed()
+            await one.wait_failed()
             world.commits = Gate()
 
     with pytest.raises(TypeError):
@@ -360,8 +360,8 @@ async def test_fault_of_a_stage_is_seen_and_raised_on_leaving():
 
 async def test_full_hand_is_not_read_into():
     async with pipeline(runners=1) as (_, one):
-        assert await one.room(0.0)
+        assert await one.wait_for_room(0.0)
         one.add(records(*range(BUFFER_RECORDS + 1)))
-        assert not await one.room(0.0)
-        await one.settle(0.0)
-        assert await one.room(0.0)
+        assert not await one.wait_for_room(0.0)
+        await one.drain(0.0)
+        assert await one.wait_for_room(0.0)

@@ -21,16 +21,16 @@ def learned(*, runners=8, claim_s=0.004, run_s=0.005):
 
 def test_nothing_is_claimed_ahead_before_anything_is_known():
     look = Prefetch(8)
-    assert look.ahead(0, 0.0) == 0
+    assert look.target(0, 0.0) == 0
     look.note_claim(1.0)
-    assert look.ahead(0, 0.0) == 0
+    assert look.target(0, 0.0) == 0
 
 
 def test_runs_before_the_first_claim_are_learned_from_too():
     look = Prefetch(8)
     look.note_run(0.005)
     look.note_claim(0.004)
-    assert look.ahead(0, 0.0) == 10
+    assert look.target(0, 0.0) == 10
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,21 @@ def test_runs_before_the_first_claim_are_learned_from_too():
     [(0.0, 32), (0.0001, 32), (0.005, 10), (0.05, 1), (0.4, 1), (0.6, 0), (60.0, 0)],
 )
 def test_as_many_are_claimed_ahead_as_end_during_a_claim(run_s, ahead):
-    assert learned(run_s=run_s).ahead(0, 0.0) == ahead
+    assert learned(run_s=run_s).target(0, 0.0) == ahead
     assert ahead <= MAX_PREFETCH_PER_RUNNER * 8
 
 
 def test_runs_that_have_not_ended_yet_count_with_their_age():
-    assert learned().ahead(8, 0.05) == 1
-    assert learned().ahead(8, 10.0) == 0
+    assert learned().target(8, 0.05) == 1
+    assert learned().target(8, 10.0) == 0
 
 
 def test_what_was_learned_gives_way_to_what_is():
     look = learned(run_s=0.001)
-    before = look.ahead(0, 0.0)
+    before = look.target(0, 0.0)
     for _ in range(200):
         look.note_run(1.0)
-    assert (before > 0, look.ahead(0, 0.0)) == (True, 0)
+    assert (before > 0, look.target(0, 0.0)) == (True, 0)
 
 
 def mixed(*, long_run_s, in_hundred=1):
@@ -66,24 +66,24 @@ def mixed(*, long_run_s, in_hundred=1):
 
 def test_runners_with_short_runs_are_claimed_for_beside_long_ones():
     look = mixed(long_run_s=0.5)
-    assert [look.ahead(long, 0.25) for long in range(3)] == [16, 12, 8]
+    assert [look.target(long, 0.25) for long in range(3)] == [16, 12, 8]
 
 
 def test_a_long_run_that_has_just_ended_tells_nothing_of_the_others():
     look = mixed(long_run_s=0.5)
     look.note_run(0.5)
-    assert look.ahead(1, 0.25) >= 12
+    assert look.target(1, 0.25) >= 12
 
 
 def test_the_longer_a_wait_could_be_the_less_is_risked():
     look = mixed(long_run_s=0.5)
     for long_for_s, ahead in [(1.0, [12, 8]), (10.0, [12, 0]), (3600.0, [0, 0])]:
-        assert [look.ahead(long, long_for_s) for long in (1, 2)] == ahead
+        assert [look.target(long, long_for_s) for long in (1, 2)] == ahead
 
 
 def test_where_many_runs_are_long_their_mean_tells():
     look = mixed(long_run_s=0.5, in_hundred=50)
-    assert look.ahead(2, 0.25) <= 1
+    assert look.target(2, 0.25) <= 1
 
 
 def test_what_runs_is_long_once_it_has_run_for_four_claims():
@@ -112,13 +112,13 @@ def test_a_long_run_stays_one_when_claims_take_longer():
 
 def test_slots_follow_the_runs():
     capacity = Capacity(2)
-    assert capacity.take(9) == 2
+    assert capacity.acquire(9) == 2
     capacity.begin(0.0)
     capacity.end(0.0, 0.001)
     capacity.note_claim(0.001)
     ahead = capacity.free
     assert ahead == 3
-    assert capacity.take(9) == 3
+    assert capacity.acquire(9) == 3
     assert capacity.free == 0
 
 
@@ -127,17 +127,17 @@ async def test_slots_ahead_are_dealt_out_in_portions_but_no_runner_waits():
     capacity.begin(0.0)
     capacity.end(0.0, 0.001)
     capacity.note_claim(0.002)
-    assert capacity.take(99) == 8
-    waiting = asyncio.create_task(capacity.some())
-    capacity.give_back(2)
+    assert capacity.acquire(99) == 8
+    waiting = asyncio.create_task(capacity.wait_free())
+    capacity.release_slots(2)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not waiting.done()
-    capacity.give_back()
+    capacity.release_slots()
     await waiting
-    assert capacity.take(2) == 2
-    capacity.give_back(6)
-    await capacity.some()
+    assert capacity.acquire(2) == 2
+    capacity.release_slots(6)
+    await capacity.wait_free()
 
 
 def test_runners_are_idle_until_as_many_run():

@@ -64,7 +64,7 @@ async def test_lone_event_is_published_at_once_and_a_flood_in_the_next_batch():
         publisher.gate.release()
         await publisher.under_way.acquire()
         publisher.gate.release()
-        await reporter.acknowledged()
+        await reporter.wait_acknowledged()
     assert [len(batch) for batch in publisher.batches] == [1, 100]
 
 
@@ -73,7 +73,7 @@ async def test_acknowledged_waits_for_what_was_added_before_only():
     async with running(publisher) as reporter:
         reporter.add([event("a")])
         await publisher.under_way.acquire()
-        first = asyncio.create_task(reporter.acknowledged())
+        first = asyncio.create_task(reporter.wait_acknowledged())
         await asyncio.sleep(0)
         reporter.add([event("b")])
         assert not first.done()
@@ -88,7 +88,7 @@ async def test_events_are_kept_while_the_broker_is_away(monkeypatch):
     publisher.failures = [UnavailableError("away"), UnavailableError("still away")]
     async with running(publisher) as reporter:
         reporter.add([event("a"), event("b")])
-        await reporter.acknowledged()
+        await reporter.wait_acknowledged()
     (record,) = publisher.records
     assert [one.agenda_id for one in decode_lifecycle(record.value)] == ["a", "b"]
 
@@ -107,7 +107,7 @@ async def test_topic_that_is_not_there_yet_is_waited_for(monkeypatch):
     publisher = Late()
     async with running(publisher) as reporter:
         reporter.add([event("a")])
-        await reporter.acknowledged()
+        await reporter.wait_acknowledged()
     assert len(publisher.records) == 1
 
 
@@ -121,7 +121,7 @@ async def test_record_too_large_keeps_no_other_back():
     publisher = Narrow(partition_count=1000)
     async with running(publisher) as reporter:
         reporter.add([event("a"), event("big"), event("c")])
-        await reporter.acknowledged()
+        await reporter.wait_acknowledged()
     assert {record.key for record in publisher.records} == {b"a", b"c"}
 
 
@@ -132,7 +132,7 @@ async def test_full_reporter_says_so_and_publishes_in_bounded_batches():
         assert reporter.is_full
         for _ in range(100):
             publisher.gate.release()
-        await reporter.acknowledged()
+        await reporter.wait_acknowledged()
         assert not reporter.is_full
     assert max(map(len, publisher.batches)) == BATCH_EVENTS
 
@@ -144,5 +144,5 @@ async def test_publications_are_kept_apart_so_that_more_gathers_for_each(monkeyp
         began = asyncio.get_running_loop().time()
         for number in range(3):
             reporter.add([event(f"{number}")])
-            await reporter.acknowledged()
+            await reporter.wait_acknowledged()
         assert asyncio.get_running_loop().time() - began >= 2 * 0.05

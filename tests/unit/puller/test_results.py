@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pop_stream.puller.execution.agenda_run import RESULT_BYTES, encode_result
+from pop_stream.puller.execution.operation_retrier import RESULT_BYTES, encode_result
 from pop_stream.puller.handlers.errors import FinalError
 from pop_stream.puller.reporting.messages import MAX_MESSAGE_LENGTH, excerpt, message
 

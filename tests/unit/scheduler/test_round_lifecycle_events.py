@@ -405,16 +405,16 @@ async def test_while_the_api_is_there_or_cannot_be_asked_for_leases_end(
 
 async def test_an_api_that_is_gone_for_good_keeps_nothing_from_others():
     lags = FixedLags(api_processes=0)
-    doorway = ApiPresence(lags, "pulls")
-    assert not doorway.excuses_silence(0, lease_s=30)
-    await doorway.look(0)
-    await doorway.look(3_000)
-    assert doorway.excuses_silence(3_599, lease_s=30)
-    assert not doorway.excuses_silence(3_600, lease_s=30)
+    presence = ApiPresence(lags, "pulls")
+    assert not presence.excuses_silence(0, lease_s=30)
+    await presence.poll(0)
+    await presence.poll(3_000)
+    assert presence.excuses_silence(3_599, lease_s=30)
+    assert not presence.excuses_silence(3_600, lease_s=30)
     lags.api_processes = 1
-    await doorway.look(4_000)
-    assert doorway.excuses_silence(4_029, lease_s=30), "workers have yet to find out"
-    assert not doorway.excuses_silence(4_030, lease_s=30)
+    await presence.poll(4_000)
+    assert presence.excuses_silence(4_029, lease_s=30), "workers have yet to find out"
+    assert not presence.excuses_silence(4_030, lease_s=30)
 
 
 async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(world, watch):
