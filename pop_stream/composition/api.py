@@ -1,4 +1,4 @@
-"""What the HTTP API is made of."""
+"""Composes the HTTP API, with the dispatcher of pulls and the relay of the outbox beside it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

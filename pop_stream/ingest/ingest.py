@@ -14,7 +14,6 @@ from typing import Final
 import structlog
 from msgspec import Raw
 
-from pop_stream import crash_points
 from pop_stream.ingest.sender_authentication import (
     KafkaSubmissionQuota,
     SenderAuthenticator,
@@ -189,15 +188,10 @@ class Ingest:
             ready_record(self._topics, current, _insight_routed(*page), partitions=partitions)
             for page in _pages(batch)
         ]
-        if crash_points.is_set(
-            "ingest.accepted"
-        ):  # else sent side by side, and either may be first
-            await publish_until_acknowledged(self._publisher, lifecycle)
-            crash_points.crash_point("ingest.accepted")
+        # Sent side by side: either may be first with the brokers, and a crash leave one only.
         await publish_until_acknowledged(
             self._publisher, [*lifecycle, *ready, *batch.dead_letters]
         )
-        crash_points.crash_point("ingest.routed")
         if self._quota_gossip is not None and self._has_quotas:
             self._quota_gossip.quota_ledger.mark_processed(ends)
         if batch.dead_letters:

@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
 from pop_stream.kafka.event_records import ready_record
@@ -121,7 +120,6 @@ class Relay:
             for event in translated
         ]
         await publish_until_acknowledged(self._publisher, ready)
-        crash_points.crash_point("relay.published")
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import crash_points
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
@@ -79,7 +79,9 @@ async def until(told: Callable[[], bool], *, within_s: float = PATIENCE_S) -> No
 
 
 @asynccontextmanager
-async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSession, Any]]:
+async def api(
+    world: World, crash_point: str | None = None
+) -> AsyncIterator[tuple[ClientSession, Any]]:
     """The API as a process of its own, so that it can be killed."""
     environment = {
         **os.environ,
@@ -87,12 +89,9 @@ async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSessi
         "POP_POSTGRES_DSN": world.settings.postgres_dsn.get_secret_value(),
         "POP_TOPIC_PREFIX": world.settings.topic_prefix,
         "POP_HTTP_PORT": "0",
-        **variables,
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pop_stream",
+        *crash_points.command(crash_point),
         "serve",
         env=environment,
         stdout=asyncio.subprocess.PIPE,
@@ -159,7 +158,7 @@ async def test_of_writers_with_the_same_etag_one_wins(world):
 async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, place):
     """Killed after the commit, or after writing to Kafka: another API process tells it."""
     async with world.following() as follower:
-        async with api(world, POP_CRASH_POINT=place) as (session, process):
+        async with api(world, crash_point=place) as (session, process):
             # Published by another task, the answer may come before the end.
             with suppress(OSError):
                 await session.put("/v1/customers/acme", json={"weight": 7})
