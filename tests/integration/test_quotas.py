@@ -133,7 +133,7 @@ async def world(servers, tmp_path_factory):
 
 
 async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
-    async with process("run_intake", world.settings):
+    async with process("run_ingest", world.settings):
         assert (await world.post(0, "few-0", 15))[0] == 15
         await world.until_ready("few-0", 15)
         accepted, *_ = await world.post(1, "few-0", 15)
@@ -156,7 +156,7 @@ async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
 
 
 async def test_a_rate_holds_over_all_entry_points(world):
-    async with process("run_intake", world.settings):
+    async with process("run_ingest", world.settings):
         assert (await world.post(0, "slow", 15))[0] == 10
         await asyncio.sleep(HEARD_S)
         accepted, status, told, _ = await world.post(1, "slow", 1)
@@ -166,7 +166,7 @@ async def test_a_rate_holds_over_all_entry_points(world):
 
 
 async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
-    async with process("run_intake", world.settings):
+    async with process("run_ingest", world.settings):
         first, second = await asyncio.gather(
             world.post(0, "few-1", 40), world.post(1, "few-1", 40)
         )
@@ -178,9 +178,7 @@ async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
 
 
 async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(world):
-    async with process(
-        "run_intake", world.settings, POP_CRASH_POINT="ingest.accepted"
-    ) as dying:
+    async with process("run_ingest", world.settings, crash_point="ingest.accepted") as dying:
         body = [agenda("few-2") for _ in range(30)]  # one record: it is read again as a whole
         value = json.dumps(body).encode()
         await world.publisher.publish([Record(world.topics.submissions, None, value)])
@@ -198,7 +196,7 @@ async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(w
     }
     assert accepted
     assert len(accepted) <= 20
-    async with process("run_intake", world.settings):
+    async with process("run_ingest", world.settings):
         # What the last batch would have refused is let in, for part of it was accepted.
         await world.until_ready("few-2", 30)
         await world.send("few-2", 2)
@@ -215,7 +213,7 @@ async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(w
 
 
 async def test_a_full_scheduler_closes_its_large_insights(world):
-    async with process("run_intake", world.settings):
+    async with process("run_ingest", world.settings):
         assert (await world.post(0, "other", 310, "bulk"))[0] == 310
         async with asyncio.timeout(PATIENCE_S):
             while (await world.post(1, "other", 1, "bulk"))[1] != 503:  # noqa: ASYNC110
