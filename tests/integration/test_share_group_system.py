@@ -120,7 +120,7 @@ async def world(settings, tmp_path):
     async with (
         connections.publisher(known, client_id="test") as publisher,
         consumer,
-        process("run_intake", known),
+        process("run_ingest", known),
         process("run_scheduler", known),
     ):
         await publish_definitions(publisher, names, [SHARED], Definitions())
