@@ -138,9 +138,9 @@ async def test_pages_put_together_are_the_whole_list(agendas, newest_first):
 async def test_lists_leave_bodies_and_operations_out_until_they_are_asked_for(agendas):
     (listed,) = await agendas.find(AgendaFilter(ids=("a4",)), limit=1)
     assert (listed.body, listed.operations) == (b"", {})
-    (whole,) = await agendas.load_details([listed])
-    assert whole.body
-    assert set(whole.operations) == {"fetch"}
+    (detailed,) = await agendas.load_details([listed])
+    assert detailed.body
+    assert set(detailed.operations) == {"fetch"}
 
 
 async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agendas):

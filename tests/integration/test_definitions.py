@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import crash_points
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
@@ -79,7 +79,9 @@ async def until(got: Callable[[], bool], *, within_s: float = PATIENCE_S) -> Non
 
 
 @asynccontextmanager
-async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSession, Any]]:
+async def api(
+    world: World, crash_point: str | None = None
+) -> AsyncIterator[tuple[ClientSession, Any]]:
     """The API as a process of its own, so that it can be killed."""
     environment = {
         **os.environ,
@@ -87,12 +89,9 @@ async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSessi
         "POP_POSTGRES_DSN": world.settings.postgres_dsn.get_secret_value(),
         "POP_TOPIC_PREFIX": world.settings.topic_prefix,
         "POP_HTTP_PORT": "0",
-        **variables,
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pop_stream",
+        *crash_points.command(crash_point),
         "serve",
         env=environment,
         stdout=asyncio.subprocess.PIPE,
@@ -129,11 +128,11 @@ async def test_a_change_over_http_reaches_every_part_within_a_second(world):
 
 async def test_a_follower_tells_how_far_definitions_are_written_and_how_far_it_read(world):
     async with world.following() as follower:
-        before = await follower.written()
+        before = await follower.end_offset()
         assert follower.read_up_to == before
         await world.publish(definition_record(world.topics, "customer/acme", b"no JSON"))
         await until(lambda: follower.read_up_to > before)
-        assert follower.read_up_to == await follower.written() == before + 1
+        assert follower.read_up_to == await follower.end_offset() == before + 1
         assert follower.current.version <= before
 
 
@@ -159,7 +158,7 @@ async def test_of_writers_with_the_same_etag_one_wins(world):
 async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, place):
     """Killed after the commit, or after writing to Kafka: another API process tells it."""
     async with world.following() as follower:
-        async with api(world, POP_CRASH_POINT=place) as (session, process):
+        async with api(world, crash_point=place) as (session, process):
             # Published by another task, the answer may come before the end.
             with suppress(OSError):
                 await session.put("/v1/customers/acme", json={"weight": 7})
@@ -188,7 +187,7 @@ async def test_the_outbox_is_published_in_order_and_once(world):
         drained = await asyncio.gather(*(one.drain() for one in several))
         assert sorted(map(len, drained)) == [0, 0, 7]
         await until(lambda: follower.current.customer("acme").weight == 9)
-        assert follower.received["customer/acme"] == 7
+        assert follower.versions_by_key["customer/acme"] == 7
 
 
 async def test_an_outdated_record_is_skipped_and_repaired(world):
@@ -204,16 +203,16 @@ async def test_an_outdated_record_is_skipped_and_repaired(world):
         for weight in (2, 3):
             await store.change([put(Customer(id="acme", weight=weight))], AUTHOR)
         await publication.drain()
-        await until(lambda: follower.received.get("customer/acme") == 2)
+        await until(lambda: follower.versions_by_key.get("customer/acme") == 2)
         old = encode_definition(Customer(id="acme", weight=2))
         await publisher.publish(
             [definition_record(world.topics, "customer/acme", old, version=1)]
         )
-        await until(lambda: follower.received["customer/acme"] == 1)
+        await until(lambda: follower.versions_by_key["customer/acme"] == 1)
         assert follower.current.customer("acme").weight == 3
-        assert await publication.repair(follower.received) == ["customer/acme"]
-        await until(lambda: follower.received["customer/acme"] == 2)
-        assert await publication.repair(follower.received) == []
+        assert await publication.repair(follower.versions_by_key) == ["customer/acme"]
+        await until(lambda: follower.versions_by_key["customer/acme"] == 2)
+        assert await publication.repair(follower.versions_by_key) == []
 
 
 async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp_path):

@@ -21,7 +21,7 @@ from part_processes import process
 from pop_stream.clock import WallClock
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import publish_definitions
-from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.event_records import lifecycle_records
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight, Mappers
@@ -550,9 +550,7 @@ async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
         await story.submit(agenda_id, hold=True)
         await story.state(agenda_id, State.HELD)
     parts["run_ingest"].send_signal(signal.SIGKILL)
-    async with process(
-        "run_ingest", story.settings, POP_CRASH_POINT="relay.published"
-    ) as dying:
+    async with process("run_ingest", story.settings, crash_point="relay.published") as dying:
         # No attempt is named, as by a foreign program: the place alone tells that it is known.
         await story.command("a", "cancel")
         async with asyncio.timeout(PATIENCE_S):

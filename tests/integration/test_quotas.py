@@ -178,9 +178,7 @@ async def test_two_ingresses_at_once_admit_no_more_than_each_alone(world):
 
 
 async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(world):
-    async with process(
-        "run_ingest", world.settings, POP_CRASH_POINT="ingest.accepted"
-    ) as dying:
+    async with process("run_ingest", world.settings, crash_point="ingest.accepted") as dying:
         body = [agenda("few-2") for _ in range(30)]  # one record: it is read again as a whole
         value = json.dumps(body).encode()
         await world.publisher.publish([Record(world.topics.submissions, None, value)])

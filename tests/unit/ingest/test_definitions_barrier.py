@@ -36,7 +36,7 @@ class Source:
     def read_up_to(self):
         return self.current.version
 
-    async def written(self):
+    async def end_offset(self):
         self.asked += 1
         if self.end < 0:
             msg = "no broker answers"

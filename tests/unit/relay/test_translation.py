@@ -9,7 +9,7 @@ from fakes import FixedDefinitions, MemoryPublisher
 from msgspec import Raw
 from msgspec.structs import replace
 
-from pop_stream.kafka.publisher import FRAME_BYTES
+from pop_stream.kafka.event_records import FRAME_BYTES
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.errors import UnavailableError
