@@ -32,10 +32,10 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.template import TEMPLATE_RUN
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
-from pop_stream.resources import folder
+from pop_stream.resources import resource_folder
 from pop_stream.settings import Settings
 
-_ROOT: Final = folder("topics").parent
+_ROOT: Final = resource_folder("topics").parent
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 _SUBMISSION: Final[Any] = Agenda | TEMPLATE_RUN | list[Agenda | TEMPLATE_RUN]  # type: ignore[valid-type]  # made at run time
@@ -46,7 +46,7 @@ Schema = dict[str, Any]
 def generated() -> Mapping[Path, str]:
     """Every generated file, by path, with the content it should have."""
     files = {
-        folder("topics") / "schemas" / name: json.dumps(schema, indent=2) + "\n"
+        resource_folder("topics") / "schemas" / name: json.dumps(schema, indent=2) + "\n"
         for name, schema in schemas().items()
     }
     reference = _ROOT / "docs" / "reference"
@@ -161,7 +161,7 @@ def _default(schema: Schema) -> str:
 
 
 def _topics_page() -> str:
-    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    document = tomllib.loads((resource_folder("topics") / "catalog.toml").read_text())
     rows = {f"pop.{name}": entry for name, entry in document["topics"].items()}
     rows["pop.insight.<id>"] = document["insight-topics"]
     lines = [

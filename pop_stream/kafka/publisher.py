@@ -296,7 +296,7 @@ def ready_record(
         event: About one insight.
         partitions: Of `pop.ready`.
     """
-    partition = partition_of(definitions.home(event.insight_id), partitions)
+    partition = partition_of(definitions.routing_key(event.insight_id), partitions)
     return Record(topics.ready, event.insight_id.encode(), encode(event), partition)
 
 

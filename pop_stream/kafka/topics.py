@@ -17,7 +17,7 @@ from aiokafka.errors import InvalidPartitionsError, for_code
 
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.errors import UnavailableError
-from pop_stream.resources import folder
+from pop_stream.resources import resource_folder
 
 _RETENTION = "retention.ms"
 _FOR_EVER_MS = timedelta.max // timedelta(milliseconds=1)
@@ -191,7 +191,7 @@ class TopicSpec:
 
 def catalog(topics: Topics) -> Sequence[TopicSpec]:
     """The fixed topics, as `topics/catalog.toml` has them."""
-    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    document = tomllib.loads((resource_folder("topics") / "catalog.toml").read_text())
     return [
         TopicSpec(f"{topics.prefix}{name}", entry["partitions"], _configs(entry))
         for name, entry in document["topics"].items()
@@ -202,7 +202,7 @@ def insight_spec(
     topics: Topics, insight_id: str, partitions: int, group_type: GroupType = "consumer"
 ) -> TopicSpec:
     """The topic of one insight."""
-    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    document = tomllib.loads((resource_folder("topics") / "catalog.toml").read_text())
     name = topics.insight(insight_id, group_type)
     return TopicSpec(name, partitions, _configs(document["insight-topics"]))
 

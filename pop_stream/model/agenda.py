@@ -346,7 +346,7 @@ _OPERATION: Final = TypeAdapter(Operation)
 _DOCUMENT: Final = "operations"
 
 
-def appended(given: object, *, to: Sequence[Operation]) -> tuple[Operation, ...]:
+def new_operations(given: object, *, to: Sequence[Operation]) -> tuple[Operation, ...]:
     """The operations that are new to the agenda, in the order given.
 
     One that the agenda has already, with the same content, is left out; so a handler that

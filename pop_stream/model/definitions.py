@@ -243,7 +243,7 @@ class Definitions:
         """The customer's definition, or the defaults for one that has none."""
         return self.customers.get(customer_id) or Customer(id=customer_id)
 
-    def home(self, insight_id: str) -> bytes:
+    def routing_key(self, insight_id: str) -> bytes:
         """What decides the partition of `pop.ready`: the insight, or the pool it shares.
 
         So one scheduler decides for all insights of a pool, as for all of an insight.

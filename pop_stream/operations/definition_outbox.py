@@ -97,7 +97,7 @@ class DefinitionsOutboxRelay:
             await self._publish(rows)
             if len(rows) == MAX_BATCH:
                 return []  # older versions would follow newer ones; there is a next time
-            newest = await self._outbox.newest()
+            newest = await self._outbox.latest_versions()
             stale = [row for row in newest if _is_stale(row, published_versions)]
             await self._publish(stale)
         if stale:

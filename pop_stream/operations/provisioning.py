@@ -81,7 +81,7 @@ async def import_definitions(settings: Settings) -> list[str]:
         open_pool(settings) as pool,
     ):
         outbox = PostgresDefinitionOutbox(pool)
-        known = {row.key for row in await outbox.newest()}
+        known = {row.key for row in await outbox.latest_versions()}
         found = [one for one in follower.current.all() if definition_key(one) not in known]
         store = PostgresDefinitions(pool)
         try:

@@ -77,11 +77,11 @@ class Delta(Struct, frozen=True):
 
     Attributes:
         virtual_time: Of the most urgent level, in worker-seconds per weight.
-        lower: The same of the levels below, where priorities are strict.
+        lower_levels: The same of the levels below, where priorities are strict.
         next_page: Page numbers are never used twice, or old notes would fit new pages.
-        slots: States of slots that changed.
+        records: States of slots that changed.
         gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
-        tags: By customer.
+        fairness: By customer.
         origins: By partition of `pop.submissions`, the last offset and index placed.
         learned: Worker-seconds by operation type.
         ratios: By customer, what its agendas took of what was declared.
@@ -94,25 +94,25 @@ class Delta(Struct, frozen=True):
     claimed: int
     rounds: int
     next_page: int
-    lower: tuple[float, ...] = ()
-    slots: tuple[AgendaRecord, ...] = ()
+    lower_levels: tuple[float, ...] = ()
+    records: tuple[AgendaRecord, ...] = ()
     gone: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, FairnessState] = field(default_factory=dict)
+    fairness: dict[str, FairnessState] = field(default_factory=dict)
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     reruns: dict[str, int] = field(default_factory=dict)
 
-    def parts(self, most: int) -> "Sequence[Delta]":
+    def split(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
 
         Laid one after the other they come to the same.
         """
         none = ((), (), ())
         places = zip_longest(
-            chunked(self.slots, most),
+            chunked(self.records, most),
             chunked(self.gone.items(), most),
-            _chunked_fairness(self.tags, most),
+            _chunked_fairness(self.fairness, most),
             fillvalue=(),
         )
         known = zip_longest(
@@ -125,14 +125,14 @@ class Delta(Struct, frozen=True):
         parts = [
             replace(
                 self,
-                slots=tuple(slots),
+                records=tuple(records),
                 gone=dict(gone),
-                tags=dict(tags),
+                fairness=dict(fairness),
                 learned=dict(learned),
                 ratios=dict(ratios),
                 reruns=dict(reruns),
             )
-            for (slots, gone, tags), (learned, ratios, reruns) in rows
+            for (records, gone, fairness), (learned, ratios, reruns) in rows
         ]
         return parts or [self]
 

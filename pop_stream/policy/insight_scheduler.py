@@ -309,12 +309,12 @@ class InsightScheduler:
 
     def unclaimed_of(self, refs: Iterable[int]) -> list[ChosenAgenda]:
         """Those of a round's agendas that are emitted and, as far as is known, not claimed."""
-        slots = self.backlog.slots
+        index = self.backlog.index
         found: list[ChosenAgenda] = []
         for ref in refs:
-            record = slots.in_flight_record(ref)
+            record = index.in_flight_record(ref)
             if record is not None and record.state == EMITTED:
-                page, slot = slots.at(ref)
+                page, slot = index.at(ref)
                 found.append(
                     ChosenAgenda(ref, page.ids[slot], page.customers[slot], record.attempt)
                 )

@@ -89,7 +89,7 @@ class AgendaStore(Protocol):
         """How many agendas fit; exact."""
         ...
 
-    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+    async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         """The same summaries with their bodies and operations; in order."""
         ...
 

@@ -120,6 +120,6 @@ class DefinitionOutbox(Protocol):
         """
         ...
 
-    async def newest(self) -> Sequence[OutboxRow]:
+    async def latest_versions(self) -> Sequence[OutboxRow]:
         """The last version of everything that was ever defined."""
         ...

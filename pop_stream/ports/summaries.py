@@ -48,7 +48,7 @@ class SummaryReader(Protocol):
         """One agenda's summary with its operations, or None if it was never heard of."""
         ...
 
-    async def standing(self, agenda_id: str) -> AttemptStatus | None:
+    async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
         """How far the agenda is, of its summary the least; None if it was never heard of."""
         ...
 

@@ -86,7 +86,7 @@ class PostgresAgendas:
         rows = await self._fetch(query, values)
         return int(rows[0]["count"]) if rows else 0
 
-    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+    async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         """The same summaries with bodies and operations; see the port."""
         ids = [one.agenda_id for one in summaries]
         async with acquire_connection(self._pool) as connection:

@@ -222,7 +222,7 @@ class PostgresDefinitionOutbox:
                 numbers = [row.number for row in rows]
                 await connection.execute(_SQL["mark_published"], numbers)
 
-    async def newest(self) -> Sequence[OutboxRow]:
+    async def latest_versions(self) -> Sequence[OutboxRow]:
         """The last version of everything; see the port."""
         async with acquire_connection(self._pool) as connection:
             return [_outbox_row(row) for row in await connection.fetch(_SQL["newest"])]

@@ -20,7 +20,7 @@ import asyncpg
 
 from pop_stream.model.errors import MigrationError
 from pop_stream.postgres.pool import CONNECT_S, STATEMENT_S, load_queries, translate_errors
-from pop_stream.resources import folder
+from pop_stream.resources import resource_folder
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -69,7 +69,7 @@ def load_migrations(directory: Path | None = None) -> Sequence[Migration]:
     Raises:
         MigrationError: If a file is not called `NNNN_name.sql` or a number is taken twice.
     """
-    directory = directory or folder("sql") / "migrations"
+    directory = directory or resource_folder("sql") / "migrations"
     found: dict[int, Migration] = {}
     for path in sorted(directory.glob("*.sql")):
         match = _FILE.fullmatch(path.stem)

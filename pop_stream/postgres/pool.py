@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import asyncpg
 
 from pop_stream.model.errors import UnavailableError, UnstorableError
-from pop_stream.resources import folder
+from pop_stream.resources import resource_folder
 from pop_stream.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def load_queries(aggregate: str) -> Mapping[str, str]:
     Raises:
         ValueError: If a name is taken twice or a query does not say what it is for.
     """
-    return parse_queries((folder("sql") / "queries" / f"{aggregate}.sql").read_text())
+    return parse_queries((resource_folder("sql") / "queries" / f"{aggregate}.sql").read_text())
 
 
 def parse_queries(text: str) -> Mapping[str, str]:

@@ -84,7 +84,7 @@ class SummaryCache:
         """What was written last; None if that is not known."""
         return self._summaries.get(agenda_id)
 
-    def keep(self, written: Iterable[StoredSummary]) -> None:
+    def put(self, written: Iterable[StoredSummary]) -> None:
         """These were written, and the transaction that did is committed."""
         known = self._summaries
         for one in written:
@@ -102,7 +102,7 @@ class SummaryCache:
         while len(known) > self._size:
             known.popitem(last=False)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Nothing that was written is certain any more."""
         self._summaries.clear()
 
@@ -172,9 +172,9 @@ class PostgresSummaries:
         try:
             changes, skipped = await self._fold(topic, spans, events_by_agenda)
         except BaseException:
-            self._cache.forget()
+            self._cache.clear()
             raise
-        self._cache.keep(change.written for change in changes)
+        self._cache.put(change.written for change in changes)
         return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
 
     async def rebuild(

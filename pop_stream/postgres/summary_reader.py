@@ -40,11 +40,11 @@ class PostgresSummaryReader:
         rows.sort(key=lambda one: (place.get(one["name"], len(place)), one["name"]))
         return summary_of(row, {one["name"]: operation_of(one) for one in rows}, summary.body)
 
-    async def standing(self, agenda_id: str) -> AttemptStatus | None:
+    async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
         """How far the agenda is; see the port."""
         try:
             async with acquire_connection(self._pool) as connection:
-                row = await connection.fetchrow(_SQL["standing"], agenda_id)
+                row = await connection.fetchrow(_SQL["attempt_status"], agenda_id)
         except UnstorableError:
             return None  # an id that no row can hold
         return None if row is None else AttemptStatus(row["attempt"], State(row["state"]))

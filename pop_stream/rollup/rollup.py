@@ -31,17 +31,17 @@ class FoldPositions(RebalanceListener):  # type: ignore[misc]  # aiokafka is unt
     partition whose position is unknown is not to be folded.
 
     Attributes:
-        known: What the database holds. Replaced, never cleared, so that a running fold
+        next_offsets: What the database holds. Replaced, never cleared, so that a running fold
             when a rebalance comes does not bring an outdated position back.
     """
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self.known: dict[int, int] = {}
+        self.next_offsets: dict[int, int] = {}
 
     def reset(self) -> None:
         """Doubt everything."""
-        self.known = {}
+        self.next_offsets = {}
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Forget; called by the consumer."""
@@ -53,17 +53,17 @@ class FoldPositions(RebalanceListener):  # type: ignore[misc]  # aiokafka is unt
 
     async def seek_unknown(self, consumer: KafkaConsumer, store: SummaryStore) -> None:
         """Ask the database for the positions that are unknown, and seek there."""
-        if all(tp.partition in self.known for tp in consumer.assignment()):
+        if all(tp.partition in self.next_offsets for tp in consumer.assignment()):
             return
         offsets = await store.next_offsets(self._topic)
         for tp in consumer.assignment():
-            if tp.partition not in self.known:
+            if tp.partition not in self.next_offsets:
                 # An offset that retention has removed makes the consumer go to the earliest.
                 consumer.seek(tp, offsets.get(tp.partition, 0))
-                self.known[tp.partition] = offsets.get(tp.partition, 0)
+                self.next_offsets[tp.partition] = offsets.get(tp.partition, 0)
 
 
-def spans(
+def offset_ranges(
     entries: Iterable[LifecycleEntry], known: dict[int, int]
 ) -> dict[int, tuple[int, int]]:
     """What folding the entries consumes: by partition, from where to where.
@@ -170,9 +170,9 @@ class Rollup:
     async def _fold_once(self) -> None:
         """Fold what has been fetched, in batches of bounded size."""
         await self._pacer.wait()
-        known = self._folded_offsets.known
+        known = self._folded_offsets.next_offsets
         fetched = await self._consumer.getmany(timeout_ms=250, max_records=BATCH_EVENTS)
-        if known is not self._folded_offsets.known:
+        if known is not self._folded_offsets.next_offsets:
             return  # a rebalance came between: what was fetched is fetched again
         if fetched:
             self._pacer.begin(bytes_of(fetched))
@@ -198,7 +198,7 @@ class Rollup:
     async def _fold(self, entries: Sequence[LifecycleEntry], known: dict[int, int]) -> None:
         """Fold in one transaction, or in smaller ones around an event that no row can hold."""
         lifecycle = [entry.event for entry in entries if entry.event is not None]
-        consumed = spans(entries, known)
+        consumed = offset_ranges(entries, known)
         try:
             folded = await self._store.fold(self._topic, consumed, lifecycle)
         except UnstorableError as error:

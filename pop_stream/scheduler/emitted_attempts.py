@@ -76,7 +76,7 @@ class EmittedAttempts:
     ) -> dict[str, set[AttemptKey]]:
         there = await self.attempts([(owned, most) for owned in insights])
         return {
-            owned.insight_id: {one for one in seen if owned.backlog.slots.is_ready(*one)}
+            owned.insight_id: {one for one in seen if owned.backlog.index.is_ready(*one)}
             for owned, seen in zip(insights, there, strict=True)
         }
 

@@ -159,7 +159,7 @@ class InsightRegistry:
         return (is_known or is_placed) and self._home_partition(event.insight_id) == partition
 
     def _home_partition(self, insight_id: str) -> int:
-        return partition_of(self._definitions.current.home(insight_id), self._partitions)
+        return partition_of(self._definitions.current.routing_key(insight_id), self._partitions)
 
     # ---- pools ----
 

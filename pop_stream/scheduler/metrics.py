@@ -53,7 +53,7 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[OwnedInsight, datetime
     (
         "wait_seconds",
         "Recent mean wait up to emission",
-        lambda owned, _: owned.backlog.waits.mean_s,
+        lambda owned, _: owned.backlog.mean_wait.mean_s,
     ),
     (
         "gap_seconds",
@@ -76,7 +76,7 @@ _COUNTERS: Final[Sequence[tuple[str, str, Callable[[OwnedInsight], int]]]] = (
     (
         "pop_leases_expired",
         "Attempts whose lease ended, since this worker took the insight over",
-        lambda owned: owned.backlog.attempts.lost,
+        lambda owned: owned.backlog.attempts.leases_expired,
     ),
     (
         "pop_commands_ignored",

@@ -157,15 +157,15 @@ class UsageReporter:
         self, owned: OwnedInsight, reported: _ReportedUsage, *, is_complete: bool
     ) -> Mapping[str, int]:
         """By customer with a quota, how many agendas are ready: all, or what changed."""
-        slots = owned.backlog.slots
-        changed = slots.drain_moved()
+        index = owned.backlog.index
+        changed = index.drain_moved()
         if is_complete:
-            customers = self._customers_with_quota & {*slots.pending_by_customer}
+            customers = self._customers_with_quota & {*index.pending_by_customer}
             return reported.changes.complete(
-                {one: slots.pending_by_customer.get(one, 0) for one in customers}
+                {one: index.pending_by_customer.get(one, 0) for one in customers}
             )
         return reported.changes.take_changed(
-            slots.pending_by_customer, changed & self._customers_with_quota
+            index.pending_by_customer, changed & self._customers_with_quota
         )
 
     def _is_full_report_due(self, reported: _ReportedUsage, now: float) -> bool:
@@ -187,4 +187,4 @@ class UsageReporter:
 
 
 def _load(owned: OwnedInsight) -> MemoryLoad:
-    return MemoryLoad(agendas=owned.backlog.slots.total, size=owned.store.size)
+    return MemoryLoad(agendas=owned.backlog.index.total, size=owned.store.size)

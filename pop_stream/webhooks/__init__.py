@@ -13,5 +13,5 @@ time, and of one agenda only the oldest, so that a receiver sees the ends of rer
 Customers name the addresses, so `ssrf_guard` keeps requests away from our own network: names
 are resolved once, every address is checked, and the connection goes to a checked address.
 
-Start with `WebhookSender.begin`.
+Start with `WebhookSender.start_due`.
 """

@@ -169,7 +169,7 @@ class WebhookSender:
     ) -> None:
         for task in [*self._in_flight]:
             task.cancel()
-        await self.ended()
+        await self.wait_until_idle()
         if self._session is not None:
             await self._session.close()
 
@@ -178,15 +178,15 @@ class WebhookSender:
         while not stop.is_set():
             self._freed.clear()
             try:
-                await self.begin()
+                await self.start_due()
             except UnavailableError as error:
                 _log.info("webhooks.postponed", reason=str(error))
                 await wait_until_set(stop, _UNAVAILABLE_PAUSE_S)
             else:
                 await wait_until_set(self._freed, POLL_EVERY.total_seconds())
-        await self.ended()
+        await self.wait_until_idle()
 
-    async def begin(self) -> int:
+    async def start_due(self) -> int:
         """Begin to try what is due, beside what is in flight; how many that were.
 
         Raises:
@@ -202,7 +202,7 @@ class WebhookSender:
             task.add_done_callback(self._end)
         return len(pending)
 
-    async def ended(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nothing is in flight."""
         while self._in_flight:
             await asyncio.wait(self._in_flight)

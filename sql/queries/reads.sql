@@ -8,7 +8,7 @@ select
 from agendas
 where agenda_id = $1;
 
--- name: standing
+-- name: attempt_status
 -- How far one agenda is.
 select attempt, state
 from agendas

@@ -138,7 +138,7 @@ async def test_pages_put_together_are_the_whole_list(agendas, newest_first):
 async def test_lists_leave_bodies_and_operations_out_until_they_are_asked_for(agendas):
     (listed,) = await agendas.find(AgendaFilter(ids=("a4",)), limit=1)
     assert (listed.body, listed.operations) == (b"", {})
-    (whole,) = await agendas.whole([listed])
+    (whole,) = await agendas.load_details([listed])
     assert whole.body
     assert set(whole.operations) == {"fetch"}
 
@@ -169,7 +169,7 @@ async def test_only_what_has_ended_is_removed(agendas):
     assert await agendas.delete(["a1", "a3", "a4", "a9"]) == ["a4"]
     assert await found(agendas) == ["a3", "a2", "a1", "a5"]
     assert await agendas.delete(["a4"]) == []
-    [gone] = await agendas.whole([ended])
+    [gone] = await agendas.load_details([ended])
     assert (gone.body, gone.operations) == (b"", {})  # nor anything of its operations
 
 

@@ -168,7 +168,9 @@ async def test_the_outbox_has_every_version_in_order_until_it_is_taken(both):
             ("customer/acme", 2, None)
         ]
     assert await both.taken() == []
-    newest = {row.key: (row.version, row.body is None) for row in await both.outbox.newest()}
+    newest = {
+        row.key: (row.version, row.body is None) for row in await both.outbox.latest_versions()
+    }
     assert newest == {"customer/acme": (2, True), "pool/gpu": (1, False)}
 
 

@@ -135,9 +135,9 @@ async def test_an_agenda_accepted_again_in_a_later_batch_is_left_as_it_is(summar
 
 async def test_how_far_an_agenda_is_tells_its_newest_attempt(summaries):
     await summaries.fold(accepted(), claimed(), failed(3))
-    assert await summaries.reader.standing("a1") == (1, State.RETRYING)
+    assert await summaries.reader.attempt_status("a1") == (1, State.RETRYING)
     await summaries.fold(emitted(60, 2))
-    assert await summaries.reader.standing("a1") == (2, State.EMITTED)
+    assert await summaries.reader.attempt_status("a1") == (2, State.EMITTED)
 
 
 async def test_events_that_do_not_follow_are_counted(summaries):
@@ -262,8 +262,8 @@ async def test_what_was_never_heard_of_is_absent(summaries):
     assert await reader.agenda("no\0body") is None
     assert await reader.link(LinkScope("nobody")) is None
     assert await reader.link(LinkScope("no\0body")) is None
-    assert await reader.standing("nobody") is None
-    assert await reader.standing("no\0body") is None
+    assert await reader.attempt_status("nobody") is None
+    assert await reader.attempt_status("no\0body") is None
     assert await reader.agenda_versions(["nobody"]) == {}
     assert await reader.link_versions([LinkScope("nobody")]) == {}
     await reader.ping()
@@ -373,7 +373,7 @@ async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port
             store.fold(TOPIC, {0: (0, 1)}, []),
             reader.agenda("a1"),
             reader.link(LinkScope("night")),
-            reader.standing("a1"),
+            reader.attempt_status("a1"),
             reader.agenda_versions(["a1"]),
             reader.link_versions([LinkScope("night")]),
             reader.ping(),

@@ -20,7 +20,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers, ResourcePool
 from pop_stream.operations import provisioning
 from pop_stream.puller import FinalError, Handlers, OperationCall, Puller
-from pop_stream.resources import folder
+from pop_stream.resources import resource_folder
 from pop_stream.settings import Settings
 
 pytestmark = pytest.mark.timeout(180)
@@ -64,7 +64,7 @@ REFUSED = {"id": "refused", "customer_id": "acme", "operations": []}
 
 
 def schema(name: str) -> dict[str, Any]:
-    return json.loads((folder("topics") / "schemas" / f"{name}.json").read_text())
+    return json.loads((resource_folder("topics") / "schemas" / f"{name}.json").read_text())
 
 
 def faults(name: str, values: list[Any]) -> list[str]:

@@ -135,8 +135,8 @@ async def receiver():
 
 async def turn(sender):
     """Try what is due, once each; how many that were."""
-    begun = await sender.begin()
-    await sender.ended()
+    begun = await sender.start_due()
+    await sender.wait_until_idle()
     return begun
 
 

@@ -588,16 +588,16 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_and_nothing_is_left_behind(self):
-        assert {*self.backlog.slots.refs()} == {*self.model}
+        assert {*self.backlog.index.refs()} == {*self.model}
         rows = [key for key in self.table.data.keys() - self.came_late if "/page/" in key]
         numbers = sorted(int(key.rsplit("/", 1)[1]) for key in rows)
-        assert numbers == sorted(page.number for page in self.backlog.slots.pages())
-        assert all(page.left > 0 for page in self.backlog.slots.pages())
+        assert numbers == sorted(page.number for page in self.backlog.index.pages())
+        assert all(page.left > 0 for page in self.backlog.index.pages())
         bodies = {
             self.store.agenda(ref >> 9, ref & 511).agenda_id: ref
-            for ref in self.backlog.slots.refs().values()
+            for ref in self.backlog.index.refs().values()
         }
-        assert bodies == self.backlog.slots.refs()
+        assert bodies == self.backlog.index.refs()
 
     @invariant()
     def nobody_is_further_ahead_than_the_bound_that_is_shown(self):

@@ -263,7 +263,7 @@ class FairnessMachine(RuleBasedStateMachine):
         running = sum(out[0] == customer for out in self.out)
         assert share.max_in_flight is None or running <= share.max_in_flight
         self.depth = max(self.depth, len(self.out))
-        charged = self.backlog.slots.in_flight_record(one.ref).cost
+        charged = self.backlog.index.in_flight_record(one.ref).cost
         self.gaps.charge(
             CUSTOMERS.index(customer),
             charged=charged,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.model.definitions import Insight
-from pop_stream.policy.backlog.backlog import FRESH_FOR_S, MAX_PULLERS, IdleRunners
+from pop_stream.policy.backlog.backlog import FRESH_FOR_S, MAX_PULLERS, IdleRunnerCounts
 from pop_stream.policy.flow_control.emission_gate import (
     CurrentDepth,
     FlowCounts,
@@ -24,7 +24,7 @@ told = st.lists(
 
 @given(told, st.floats(0, 3 * FRESH_FOR_S))
 def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
-    idle, now, last = IdleRunners(), 0.0, {}
+    idle, now, last = IdleRunnerCounts(), 0.0, {}
     for pause, counts in words:
         now += pause
         idle.update(counts, now)
@@ -36,14 +36,14 @@ def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
 
 @given(told)
 def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
-    idle, now = IdleRunners(), 10.0
+    idle, now = IdleRunnerCounts(), 10.0
     for pause, counts in words:
         idle.update(counts, now := now + pause)
     assert idle.count(9.0) == 0
 
 
 def test_however_many_names_there_are_memory_is_bounded():
-    idle = IdleRunners()
+    idle = IdleRunnerCounts()
     for number in range(MAX_PULLERS + 5):
         idle.update({f"p{number}": 1}, 0.0)
     assert idle.count(0.0) == MAX_PULLERS

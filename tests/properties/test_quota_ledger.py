@@ -156,4 +156,4 @@ def test_the_rate_holds_over_all_entry_points_but_for_what_was_not_reported(move
 def test_once_all_is_told_everyone_knows_what_there_is(moves):
     street = walk(UNHURRIED, moves)
     street.settle()
-    assert {door.present("c") for door in street.ledgers.values()} == {street.truth}
+    assert {door.ready_count("c") for door in street.ledgers.values()} == {street.truth}

@@ -276,13 +276,13 @@ class RoundsMachine(RuleBasedStateMachine):
             (e.agenda_id, e.attempt) for e in self.published() if isinstance(e, AgendaWaiting)
         }
         for scheduler in self.handler.insights():
-            slots = scheduler.backlog.slots
-            for agenda_id, ref in slots.refs().items():
-                key = (agenda_id, slots.attempt(ref))
-                if slots.state(ref) in {EMITTED, CLAIMED}:
+            index = scheduler.backlog.index
+            for agenda_id, ref in index.refs().items():
+                key = (agenda_id, index.attempt(ref))
+                if index.state(ref) in {EMITTED, CLAIMED}:
                     assert key in there
                     assert key in emitted
-                if slots.state(ref) == WAITING:
+                if index.state(ref) == WAITING:
                     assert key in waiting
 
     @invariant()
@@ -312,7 +312,7 @@ class RoundsMachine(RuleBasedStateMachine):
             if (
                 not out
                 and self.next
-                and not any(one.backlog.slots.total for one in self.handler.insights())
+                and not any(one.backlog.index.total for one in self.handler.insights())
             ):
                 break
             for agenda_id, attempt in sorted(out):
@@ -325,7 +325,7 @@ class RoundsMachine(RuleBasedStateMachine):
                 self.ready.append(encode(noted))
             self.wake()
         assert {one[0] for one in self.emissions()} == {*self.placed}
-        assert not any(one.backlog.slots.total for one in self.handler.insights())
+        assert not any(one.backlog.index.total for one in self.handler.insights())
 
 
 TestRounds = RoundsMachine.TestCase

@@ -93,9 +93,9 @@ class WatchedSummaries(MemorySummaries):
         self._ask("agenda", agenda_id)
         return await super().agenda(agenda_id)
 
-    async def standing(self, agenda_id: str) -> AttemptStatus | None:
-        self._ask("standing", agenda_id)
-        return await super().standing(agenda_id)
+    async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
+        self._ask("attempt_status", agenda_id)
+        return await super().attempt_status(agenda_id)
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._ask("agenda_owners", *agenda_ids)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from backlogs import failed, settled
 from scheduler_world import PARTITIONS, SchedulerWorld
 
-from pop_stream.lab.replay.replay import ReadyInput, beginnings, final_decisions
+from pop_stream.lab.replay.replay import ReadyInput, final_decisions, replay_starts
 from pop_stream.model.definitions import Customer, Insight
 from pop_stream.model.events.scheduling import (
     Claim,
@@ -58,8 +58,8 @@ class Day(SchedulerWorld):
         self.placed += 10
 
     async def end_some(self):
-        slots = self.insight().backlog.slots if self.handler.insights() else AgendaIndex()
-        notes = [(name, slots.in_flight_record(ref)) for name, ref in slots.refs().items()]
+        index = self.insight().backlog.index if self.handler.insights() else AgendaIndex()
+        notes = [(name, index.in_flight_record(ref)) for name, ref in index.refs().items()]
         out = [(name, note.attempt) for name, note in notes if note is not None]
         some = self.chance.sample(out, k=min(len(out), 3))
         ends = [failed(name, attempt) for name, attempt in some[:1]]
@@ -98,14 +98,14 @@ class Day(SchedulerWorld):
     def parts(self):
         return [one for one in self.published_rounds() if isinstance(one, RoundCheckpoint)]
 
-    def beginnings(self, decisions=None, inputs=None):
+    def replay_starts(self, decisions=None, inputs=None):
         inputs = self.inputs if inputs is None else inputs
         placings = [
             (one.offset, one.event)
             for one in inputs
             if isinstance(one.event, InsightAgendasRouted)
         ]
-        return beginnings(
+        return replay_starts(
             self.parts(), placings, final_decisions(decisions or self.decisions())
         )
 

@@ -113,7 +113,7 @@ class MemoryDefinitions:
         yield rows
         self.outbox = self.outbox[len(rows) :]
 
-    async def newest(self) -> Sequence[OutboxRow]:
+    async def latest_versions(self) -> Sequence[OutboxRow]:
         return [
             OutboxRow(0, f"{kind}/{name}", len(known), known[-1] and body(known[-1].definition))
             for (kind, name), known in self.versions.items()

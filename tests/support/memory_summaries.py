@@ -52,7 +52,7 @@ class MemorySummaries:
         self._fail()
         return self.agendas.get(agenda_id)
 
-    async def standing(self, agenda_id: str) -> AttemptStatus | None:
+    async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
         self._fail()
         known = self.agendas.get(agenda_id)
         return None if known is None else AttemptStatus(known.attempt, known.state)
@@ -142,7 +142,7 @@ class MemorySummaries:
         self._fail()
         return len(self._fitting(wanted))
 
-    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+    async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         self._fail()
         known = (self.agendas.get(one.agenda_id) for one in summaries)
         return [

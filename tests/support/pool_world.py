@@ -53,7 +53,7 @@ class PoolWorld:
         pass
 
     def home(self, insight_id: str) -> int:
-        return partition_of(self.definitions.current.home(insight_id), PARTITIONS)
+        return partition_of(self.definitions.current.routing_key(insight_id), PARTITIONS)
 
     async def handle(self, event, partition: int | None = None) -> None:
         self.offset += 1

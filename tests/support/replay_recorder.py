@@ -104,11 +104,11 @@ class Recorder:
 
     @property
     def waiting(self) -> list[str]:
-        return [*self._backlog.slots.refs()]
+        return [*self._backlog.index.refs()]
 
     @property
     def last(self) -> str:
-        return max(self._backlog.slots.refs())
+        return max(self._backlog.index.refs())
 
     def definitions_at(self, version: int) -> Definitions:
         return self.versions[version - 1]

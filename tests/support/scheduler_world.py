@@ -87,7 +87,7 @@ class SchedulerWorld:
         self.topics_made.append(insight.id)
 
     def home(self, insight_id):
-        return partition_of(self.definitions.current.home(insight_id), PARTITIONS)
+        return partition_of(self.definitions.current.routing_key(insight_id), PARTITIONS)
 
     def define(self, *insights, customers=()):
         current = self.definitions.current

@@ -172,7 +172,7 @@ class CommandEndpoints:
             reason=command_request.reason,
         )
         told: list[LifecycleEvent] = []
-        for one in await self._agendas.whole(agendas):
+        for one in await self._agendas.load_details(agendas):
             try:
                 told.append(self._restart(one, again, request))
             except NotFoundError:

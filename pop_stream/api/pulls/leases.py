@@ -21,9 +21,9 @@ from pop_stream.policy.lease_token import LeaseClaims, LeaseTokens
 from pop_stream.policy.lifecycle.states import (
     AttemptStatus,
     State,
-    ended,
+    ended_error,
     ended_in_earlier_attempt,
-    lost,
+    lease_lost_error,
 )
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.clock import Clock
@@ -146,17 +146,17 @@ class LeaseVerifier:
         try:
             if whole:
                 summary = await self._query(self._summaries.agenda(claims.agenda_id))
-                standing = AttemptStatus(summary.attempt, summary.state) if summary else None
+                status = AttemptStatus(summary.attempt, summary.state) if summary else None
             else:
-                standing = await self._query(self._summaries.standing(claims.agenda_id))
-            if standing is None:
+                status = await self._query(self._summaries.attempt_status(claims.agenda_id))
+            if status is None:
                 await self._expect_not_removed(claims)
                 return None
         except UnavailableError:
             return None
-        if ended_in_earlier_attempt(claims.attempt, claims.run_from, standing):
-            raise ended(claims.agenda_id, claims.attempt, standing.state)
-        if (error := lost(claims.agenda_id, claims.attempt, standing)) is not None:
+        if ended_in_earlier_attempt(claims.attempt, claims.run_from, status):
+            raise ended_error(claims.agenda_id, claims.attempt, status.state)
+        if (error := lease_lost_error(claims.agenda_id, claims.attempt, status)) is not None:
             raise error
         return _operations(summary) if summary is not None and summary.body else None
 
@@ -169,13 +169,13 @@ class LeaseVerifier:
         """How the agenda had ended in an earlier attempt of the same run, if it had."""
         if not claims.run_from:
             return None
-        standing: AttemptStatus | None = None
+        status: AttemptStatus | None = None
         with suppress(UnavailableError):
-            standing = await self._query(self._summaries.standing(claims.agenda_id))
-        if standing is None:
+            status = await self._query(self._summaries.attempt_status(claims.agenda_id))
+        if status is None:
             return None
-        is_over = ended_in_earlier_attempt(claims.attempt, claims.run_from, standing)
-        return standing.state if is_over else None
+        is_over = ended_in_earlier_attempt(claims.attempt, claims.run_from, status)
+        return status.state if is_over else None
 
     async def prior(self, emitted: EmittedAgenda, seen_by: str | None) -> AgendaProgress | None:
         """What earlier attempts left; None if the summary does not come to this one soon."""

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api_models.pulls import AppendRequest, DiagnosticReport, OperationReport
-from pop_stream.model.agenda import Operation, appended, encode_operation
+from pop_stream.model.agenda import Operation, encode_operation, new_operations
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
 from pop_stream.policy.lifecycle.summary import appended_name
@@ -36,7 +36,7 @@ def appended_of(
         raise InvalidError([Issue("append.by", wanted.by, "no operation of this agenda")])
     return tuple(
         AppendedOperation(by=wanted.by, at=at, operation=msgspec.Raw(encode_operation(one)))
-        for one in appended(wanted.operations, to=known)
+        for one in new_operations(wanted.operations, to=known)
     )
 
 

@@ -128,7 +128,7 @@ class ResubmissionEndpoints:
             )
             if not found:
                 return
-            yield await self._agendas.whole(found)
+            yield await self._agendas.load_details(found)
             after = position_of(found[-1])
 
     async def _read(self, request: web.Request) -> Resubmission:

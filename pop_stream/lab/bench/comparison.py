@@ -20,7 +20,7 @@ from pop_stream.lab.bench.session import (
 )
 from pop_stream.lab.fairness_metrics.audit import (
     FairnessMetrics,
-    audit,
+    measure_fairness,
     service_times,
     wait_distribution,
 )
@@ -199,12 +199,12 @@ def _as_comparison(
 
 
 def _measured(phase: BenchPhase) -> FairnessMetrics:
-    return audit(phase.log, depth=phase.depth, sizes=phase.log_without_noise)
+    return measure_fairness(phase.log, depth=phase.depth, sizes=phase.log_without_noise)
 
 
 def _jain_even(phase: BenchPhase) -> float | None:
     """The index if each took what it was to take, and what the machine adds on average."""
-    return audit(phase.log_without_noise, depth=phase.depth).jain
+    return measure_fairness(phase.log_without_noise, depth=phase.depth).jain
 
 
 def _rounded(index: float | None) -> float | None:

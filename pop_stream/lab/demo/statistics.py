@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Final
 
-from pop_stream.lab.fairness_metrics.audit import audit
+from pop_stream.lab.fairness_metrics.audit import measure_fairness
 from pop_stream.lab.fairness_metrics.recorded import (
     ObservedAgenda,
     decisions_since,
@@ -229,7 +229,7 @@ def contest_of(emissions: Sequence[DemoEmission], customers: Sequence[str]) -> C
     log = service_log_of(one.served for one in emissions)
     a_byte = fmean(one.served.spent for one in emissions) / fmean(one.size for one in emissions)
     sizes = service_log_of(replace(one.served, spent=one.size * a_byte) for one in emissions)
-    found = audit(log, sizes=sizes)
+    found = measure_fairness(log, sizes=sizes)
     own: dict[str, list[ServedAttempt]] = {name: [] for name in customers}
     for one in emissions:
         own[one.served.customer_id].append(one.served)

@@ -143,7 +143,7 @@ class FairnessMetrics:
         return fsum(self.served.values()) / offered if offered > 0 else 0.0
 
 
-def audit(
+def measure_fairness(
     log: ServiceLog,
     *,
     depth: int = 0,

@@ -14,8 +14,8 @@ from pop_stream.lab.replay.replay import (
     ReadyInput,
     ReplayStart,
     UnreadableRecord,
-    beginnings,
     final_decisions,
+    replay_starts,
 )
 from pop_stream.model.definitions import Definitions, decode_definition
 from pop_stream.model.errors import NotFoundError, UnreadableRecordError
@@ -150,9 +150,9 @@ def _known_beginnings(
     placings = _RoutedInputs(inputs)
     if rounds[0].round == 1:
         restarts = [part for part in found.parts if part.begins]
-        return beginnings(restarts, placings, rounds)
+        return replay_starts(restarts, placings, rounds)
     while True:
-        known = beginnings(found.parts, placings, rounds)
+        known = replay_starts(found.parts, placings, rounds)
         is_begun = any(not one.begins for one in known)
         if is_begun or len(found.tried) < found.most:
             oldest = next((one for one in known if not one.begins), None)

@@ -96,7 +96,7 @@ class ReplayStart:
     pages: Sequence[tuple[int, Sequence[RoutedAgenda]]]
 
 
-def beginnings(
+def replay_starts(
     parts: Iterable[RoundCheckpoint],
     placings: Iterable[tuple[int, InsightAgendasRouted]],
     decisions: Iterable[RoundDecided],

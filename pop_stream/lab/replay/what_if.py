@@ -86,7 +86,7 @@ def what_if(
         for chosen in scheduler.repeat_round(now, decision.slots).chosen:
             out[chosen.agenda_id] = chosen.attempt
             outcome = outcomes.setdefault(chosen.customer_id, CustomerOutcome())
-            page, slot = scheduler.backlog.slots.at(chosen.ref)
+            page, slot = scheduler.backlog.index.at(chosen.ref)
             outcome.waits_s.append(max(0.0, now - page.arrivals[slot]))
     return outcomes
 
@@ -154,10 +154,10 @@ def _settle_longest_out(
 
 def _out_longest_first(backlog: Backlog) -> dict[str, int]:
     """Attempts that are out; which of them for longest, their pages tell."""
-    slots = backlog.slots
+    index = backlog.index
     places = (
-        (slots.in_flight_record(ref), one)
-        for one, ref in sorted(slots.refs().items(), key=itemgetter(1))
+        (index.in_flight_record(ref), one)
+        for one, ref in sorted(index.refs().items(), key=itemgetter(1))
     )
     return {one: note.attempt for note, one in places if note is not None}
 

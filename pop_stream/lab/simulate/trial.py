@@ -7,7 +7,7 @@ from typing import Final
 from pop_stream.lab.fairness_metrics.audit import (
     FairnessMetrics,
     ServiceTimes,
-    audit,
+    measure_fairness,
     service_times,
     wait_distribution,
 )
@@ -120,7 +120,7 @@ def _run(cases: Mapping[str, Case], pool: int | None) -> Mapping[str, Simulation
 def _compared(
     case: Case, run: SimulationRun, fifo: ServiceTimes, pool: int | None
 ) -> ScenarioComparison:
-    judged = audit(run.log, depth=run.depth)
+    judged = measure_fairness(run.log, depth=run.depth)
     return ScenarioComparison(
         fairness=judged,
         fifo=fifo,

@@ -98,7 +98,7 @@ class AgendaIndex:
         due = self.options(ref).not_before
         return NO_OVERRIDES if due is None else Overrides(due=due)
 
-    def known(self, ref: int) -> AgendaRecord | None:
+    def record_of(self, ref: int) -> AgendaRecord | None:
         """What was noted of the slot; None if it is as its agenda came."""
         return self._records.get(ref)
 
@@ -196,22 +196,22 @@ class AgendaIndex:
         emptied, self._emptied = self._emptied, []
         return emptied
 
-    def notes(self) -> tuple[AgendaRecord, ...]:
+    def records(self) -> tuple[AgendaRecord, ...]:
         """All slots that are neither gone nor as they came."""
         self._types = {}
         return tuple(self._records.values())
 
     def gone(self) -> Mapping[str, str]:
         """By page number, a bitmap of slots that are gone, for pages that have any."""
-        partly = (page for page in self._pages.values() if page.left < len(page.states))
+        partly = (page for page in self._pages.values() if page.remaining < len(page.states))
         return {str(page.number): page.gone() for page in partly}
 
-    def apply(self, gone: Mapping[str, str], notes: Iterable[AgendaRecord]) -> None:
+    def apply(self, gone: Mapping[str, str], records: Iterable[AgendaRecord]) -> None:
         """Lay one delta's values over what is known; only before `rebuild`."""
         for number, bitmap in gone.items():
             for slot in slots_of_bitmap(bitmap):
                 self._apply(AgendaRecord(ref=ref_of(int(number), slot), state=GONE))
-        for record in notes:
+        for record in records:
             self._apply(record)
 
     def rebuild(self) -> None:
@@ -263,7 +263,7 @@ class AgendaIndex:
         add(self._pending_by_customer, customer_id, by)
 
     def _drop_if_empty(self, page: BacklogPage) -> None:
-        if not page.left:
+        if not page.remaining:
             del self._pages[page.number]
             self._emptied.append(page.number)
 

@@ -27,11 +27,11 @@ class Attempts:
     """What pullers say, and what their silence says; `now` is in seconds since the epoch.
 
     Attributes:
-        lost: Attempts whose lease ended.
+        leases_expired: Attempts whose lease ended.
     """
 
     def __init__(self, backlog: BacklogState) -> None:
-        self.lost = 0
+        self.leases_expired = 0
         self._backlog = backlog
         self._expired_attempts: OrderedDict[str, int] = OrderedDict()
 
@@ -56,8 +56,8 @@ class Attempts:
         It counts as a claim if none was heard: only whoever claimed it can be alive in it.
         """
         backlog = self._backlog
-        ref = backlog.slots.find(agenda_id)
-        record = backlog.slots.in_flight_record(ref) if ref is not None else None
+        ref = backlog.index.find(agenda_id)
+        record = backlog.index.in_flight_record(ref) if ref is not None else None
         if record is not None and record.attempt == attempt and record.state == CLAIMED:
             backlog.leases.begin(record.ref, now)
             return True
@@ -161,7 +161,7 @@ class Attempts:
         silent = backlog.leases.pop_expired(relayed_until - self.lease_s, MAX_EXPIRED)
         lost: list[AgendaRecord] = []
         for ref in silent:
-            record = backlog.slots.in_flight_record(ref)
+            record = backlog.index.in_flight_record(ref)
             if record is None:
                 backlog.leases.end(ref)
             elif is_api_down and backlog.leases.is_by_http(ref) and not _is_stopping(record):
@@ -170,7 +170,7 @@ class Attempts:
                 lost.append(record)
         for record in lost:
             self._expire(record, now)
-        self.lost += len(lost)
+        self.leases_expired += len(lost)
         return len(lost)
 
     def _expire(self, record: AgendaRecord, now: float) -> None:
@@ -192,7 +192,7 @@ class Attempts:
     ) -> None:
         """The attempt came to nothing: another one, unless it was the last."""
         backlog = self._backlog
-        options = backlog.slots.options(record.ref)
+        options = backlog.index.options(record.ref)
         tries = record.attempt - options.attempt + 1
         if tries >= (options.max_attempts or backlog.insight.max_attempts):
             failed = self._failed(record, "attempts_exhausted", message)
@@ -234,14 +234,14 @@ class Attempts:
 
     def _in_flight_record(self, agenda_id: str, attempt: int) -> AgendaRecord | None:
         """The note of an attempt that is out; one that a crash made forgotten is out again."""
-        slots = self._backlog.slots
-        ref = slots.find(agenda_id)
+        index = self._backlog.index
+        ref = index.find(agenda_id)
         if ref is None:
             return None
-        record = slots.in_flight_record(ref)
+        record = index.in_flight_record(ref)
         if record is not None and record.attempt == attempt:
             return record
-        known = slots.attempt(ref)
+        known = index.attempt(ref)
         if attempt != known and not self._fast_forward(ref, known, attempt):
             return None
         return self._recover_emitted(ref)
@@ -249,29 +249,29 @@ class Attempts:
     def _fast_forward(self, ref: int, known: int, attempt: int) -> bool:
         """Whether the attempt is one that was made before a crash and then forgotten."""
         backlog = self._backlog
-        options = backlog.slots.options(ref)
+        options = backlog.index.options(ref)
         last = options.attempt - 1 + (options.max_attempts or backlog.insight.max_attempts)
         if not known < attempt <= last:
             return False
-        record = backlog.slots.in_flight_record(ref)
+        record = backlog.index.in_flight_record(ref)
         if record is not None:
             backlog.release_slot(record, {}, learn=False)
         else:
             backlog.dequeue(ref)
         # Whatever held an earlier attempt was released, or this one had not been emitted.
-        backlog.ready(ref, attempt, replace(backlog.slots.overrides(ref), hold=False))
+        backlog.ready(ref, attempt, replace(backlog.index.overrides(ref), hold=False))
         return True
 
     def _recover_emitted(self, ref: int) -> AgendaRecord:
         """Others have seen that it was emitted, and claimed, so it counts as emitted."""
         backlog = self._backlog
-        if backlog.slots.state(ref) != READY:
-            overrides, attempt = backlog.slots.overrides(ref), backlog.slots.attempt(ref)
-            is_held = backlog.slots.state(ref) == HELD
+        if backlog.index.state(ref) != READY:
+            overrides, attempt = backlog.index.overrides(ref), backlog.index.attempt(ref)
+            is_held = backlog.index.state(ref) == HELD
             backlog.dequeue(ref)
             backlog.ready(ref, attempt, replace(overrides, hold=is_held))
-        page, slot = backlog.slots.at(ref)
-        pick = backlog.queue.take(
+        page, slot = backlog.index.at(ref)
+        pick = backlog.queue.pick_out_of_turn(
             page.customers[slot], backlog.entry(ref), page.keys[slot], cost=backlog.cost(ref)
         )
         return backlog.emit(pick)
@@ -279,9 +279,9 @@ class Attempts:
     def _stop_outdated(self, agenda_id: str, attempt: int) -> None:
         """Tell whoever runs an attempt that is over, if it is known to be."""
         backlog = self._backlog
-        ref = backlog.slots.find(agenda_id)
+        ref = backlog.index.find(agenda_id)
         over = self._expired_attempts.get(agenda_id, 0)
-        if attempt <= over or (ref is not None and attempt < backlog.slots.attempt(ref)):
+        if attempt <= over or (ref is not None and attempt < backlog.index.attempt(ref)):
             backlog.outbox.stop(ref, agenda_id, attempt, "outdated")
 
     def _remember_expired(self, agenda_id: str, attempt: int) -> None:

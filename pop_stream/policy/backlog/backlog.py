@@ -77,7 +77,7 @@ MAX_PULLERS: Final = 1_000
 """Kept in mind at most, for anyone may claim under any name; the longest silent goes first."""
 
 
-class IdleRunners:
+class IdleRunnerCounts:
     """By puller, how many more agendas it could start at once; instants are in seconds."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Backlog:
         sync_matched: Claims heard for which a runner stood idle, of those since it was loaded.
         sync_matched_s: How long after their emissions those were heard, in all.
         idle: What pullers said of their idle runners; in memory only.
-        waits: Of agendas up to emission; in memory only.
+        mean_wait: Of agendas up to emission; in memory only.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -122,8 +122,8 @@ class Backlog:
         self.commands = BacklogCommands(self._backlog)
         self.sync_matched = 0
         self.sync_matched_s = 0.0
-        self.idle = IdleRunners()
-        self.waits = MeanWait()
+        self.idle = IdleRunnerCounts()
+        self.mean_wait = MeanWait()
         self._snapshot = BacklogSnapshot(self._backlog)
 
     @property
@@ -142,9 +142,9 @@ class Backlog:
         return self._backlog.costs
 
     @property
-    def slots(self) -> AgendaIndex:
+    def index(self) -> AgendaIndex:
         """What each agenda is."""
-        return self._backlog.slots
+        return self._backlog.index
 
     @property
     def ready(self) -> int:
@@ -154,12 +154,12 @@ class Backlog:
     @property
     def waiting(self) -> int:
         """Agendas that wait for an instant."""
-        return self.slots.count(WAITING)
+        return self.index.count(WAITING)
 
     @property
     def held(self) -> int:
         """Agendas that wait for their release."""
-        return self.slots.count(HELD)
+        return self.index.count(HELD)
 
     @property
     def in_flight(self) -> int:
@@ -169,7 +169,7 @@ class Backlog:
     @property
     def unclaimed(self) -> int:
         """Agendas emitted and not claimed."""
-        return self.slots.count(EMITTED)
+        return self.index.count(EMITTED)
 
     @property
     def emitted_offsets(self) -> EmittedOffsets:
@@ -194,13 +194,13 @@ class Backlog:
     @property
     def placed_offsets(self) -> Mapping[str, tuple[int, int]]:
         """By partition of `pop.submissions`, offset and index of the last agenda placed."""
-        noted = self._snapshot.origins.noted()
+        noted = self._snapshot.origins.as_dict()
         return {partition: at for partition, at in noted.items() if int(partition) >= 0}
 
     @property
     def next_page(self) -> int:
         """The number of the next page."""
-        return self.slots.next_number
+        return self.index.next_number
 
     # ---- arrivals ----
 
@@ -219,7 +219,7 @@ class Backlog:
             agenda_id = agenda.agenda_id
             is_new = (
                 self._snapshot.record_if_new(origins[index])
-                and self.slots.find(agenda_id) is None
+                and self.index.find(agenda_id) is None
             )
             if is_new and not self._backlog.reruns.is_over(agenda_id, agenda.attempt):
                 fresh.setdefault(agenda_id, index)
@@ -227,7 +227,7 @@ class Backlog:
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float = 0.0) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
-        page = self.slots.add(self.next_page, agendas, latest=now or inf)
+        page = self.index.add(self.next_page, agendas, latest=now or inf)
         self.queue.advance_to(now)
         self._add_page(page, now)
         self._snapshot.mark_changed()
@@ -246,9 +246,9 @@ class Backlog:
             if (pick := queue.pick(backlog.cost, now)) is None:
                 break
             attempt = backlog.emit(pick).attempt
-            page, slot = backlog.slots.at(pick.ref)
+            page, slot = backlog.index.at(pick.ref)
             wait_s = max(0.0, now - page.arrivals[slot])
-            self.waits.note(wait_s)
+            self.mean_wait.note(wait_s)
             queue.flow(pick.customer_id).note_emission(cost=pick.cost, wait_s=wait_s, now=now)
             chosen.append(ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt))
         backlog.rounds += bool(chosen)
@@ -258,7 +258,7 @@ class Backlog:
         self, agenda_id: str, attempt: int, now: float = 0.0, *, sync_matched: bool = False
     ) -> bool:
         """A puller holds the attempt; False if it is not one that is out unclaimed."""
-        ref = self.slots.find(agenda_id) if sync_matched else None
+        ref = self.index.find(agenda_id) if sync_matched else None
         emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
         is_taken = self.attempts.claim(agenda_id, attempt, now)
         if is_taken and sync_matched:
@@ -275,7 +275,7 @@ class Backlog:
         """Do what someone wants; False if that changes nothing, or was heard before."""
         if command.origin is not None and not self._snapshot.record_if_new(command.origin):
             return False
-        return self.commands.apply_command(command, now)
+        return self.commands.apply(command, now)
 
     def apply_due(self, now: float) -> int:
         """Let happen what is due; returns how much did."""
@@ -295,16 +295,16 @@ class Backlog:
     def position_of(self, agenda_id: str) -> AgendaPosition | None:
         """Where an agenda is; None if it is not here, any more or yet."""
         backlog = self._backlog
-        ref = backlog.slots.find(agenda_id)
+        ref = backlog.index.find(agenda_id)
         if ref is None:
             return None
         return AgendaPosition(
             flow=self.queue.flow(backlog.customer_id(ref)),
-            state=backlog.slots.state(ref),
+            state=backlog.index.state(ref),
             entry=backlog.entry(ref),
             cost=backlog.cost(ref),
-            attempt=backlog.slots.attempt(ref),
-            overrides=backlog.slots.overrides(ref),
+            attempt=backlog.index.attempt(ref),
+            overrides=backlog.index.overrides(ref),
         )
 
     def cost_of(self, entry: int) -> float:
@@ -319,7 +319,7 @@ class Backlog:
 
     def drain_emptied(self) -> list[int]:
         """Numbers of the pages that became empty since the last call."""
-        return self.slots.drain_emptied()
+        return self.index.drain_emptied()
 
     def snapshot(self) -> Delta:
         """The whole state but for the pages; replaces all deltas so far."""

@@ -93,19 +93,19 @@ def take_checkpoint(backlog: Backlog, now: float, *, begins: bool) -> Sequence[R
         now: The instant of the round.
         begins: Whether it was just read from the table.
     """
-    slots, flows = backlog.slots, [*backlog.queue.flows()]
+    index, flows = backlog.index, [*backlog.queue.flows()]
     out_or_late = backlog.in_flight + backlog.waiting + backlog.held
-    if len(flows) + slots.page_count + out_or_late > MAX_ENTRIES:
+    if len(flows) + index.page_count + out_or_late > MAX_ENTRIES:
         return ()
-    sent, counts = backlog.emitted_offsets.notes()
+    sent, counts = backlog.emitted_offsets.entries()
     limited = (flow for flow in flows if not flow.has_full_burst(now))
     tokens = [
         (flow.customer_id, TokenBucketState(flow.tokens, flow.refilled_at)) for flow in limited
     ]
     kinds = zip_longest(
-        backlog.state().parts(_PART),
-        chunked(map(_source, slots.pages()), _PART),
-        chunked((LeaseState(*one) for one in backlog.attempts.leases.notes()), _PART),
+        backlog.state().split(_PART),
+        chunked(map(_source, index.pages()), _PART),
+        chunked((LeaseState(*one) for one in backlog.attempts.leases.entries()), _PART),
         chunked((EmittedOffset(*one) for one in sent), _PART),
         chunked(tokens, _PART),
         fillvalue=(),

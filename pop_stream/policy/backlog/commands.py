@@ -42,11 +42,11 @@ class BacklogCommands:
             "reprioritise": self._reprioritise,
         }
 
-    def apply_command(self, command: Command, now: float) -> bool:
+    def apply(self, command: Command, now: float) -> bool:
         """Do what someone wants; False if that changes nothing."""
-        slots = self._backlog.slots
-        ref = slots.find(command.agenda_id)
-        if ref is None or 0 < command.attempt < slots.options(ref).run_from:
+        index = self._backlog.index
+        ref = index.find(command.agenda_id)
+        if ref is None or 0 < command.attempt < index.options(ref).run_from:
             self.ignored += 1
             return False
         return self._actions[command.action](ref, command, now)
@@ -69,8 +69,8 @@ class BacklogCommands:
             self._end(ref, "expired", "its deadline passed", now)
         due = backlog.dues.pop_due(now, MAX_DUE)
         for ref in due:
-            attempt = backlog.slots.attempt(ref)
-            backlog.ready(ref, attempt, backlog.slots.overrides(ref))
+            attempt = backlog.index.attempt(ref)
+            backlog.ready(ref, attempt, backlog.index.overrides(ref))
             backlog.outbox.ready(backlog.agenda_id(ref), attempt, now)
         return len(late) + len(due)
 
@@ -80,8 +80,8 @@ class BacklogCommands:
     def _end(self, ref: int, reason: StopReason, message: str, now: float) -> bool:
         """End what is not out at once; tell what is out to stop."""
         backlog = self._backlog
-        agenda_id, attempt = backlog.agenda_id(ref), backlog.slots.attempt(ref)
-        record = backlog.slots.in_flight_record(ref)
+        agenda_id, attempt = backlog.agenda_id(ref), backlog.index.attempt(ref)
+        record = backlog.index.in_flight_record(ref)
         if record is None:
             backlog.dequeue(ref)
             backlog.outbox.ended(agenda_id, attempt, now, reason=reason, message=message)
@@ -99,13 +99,13 @@ class BacklogCommands:
     def _hold(self, ref: int, command: Command, now: float) -> bool:
         """What is out goes on, and the attempt after it waits for its release."""
         backlog = self._backlog
-        state, overrides = backlog.slots.state(ref), backlog.slots.overrides(ref)
+        state, overrides = backlog.index.state(ref), backlog.index.overrides(ref)
         if state == HELD or overrides.hold or overrides.stopping:
             return False
         if state not in {READY, WAITING}:
-            backlog.overrides(ref, replace(overrides, hold=True))
+            backlog.set_overrides(ref, replace(overrides, hold=True))
             return True
-        attempt = backlog.slots.attempt(ref)
+        attempt = backlog.index.attempt(ref)
         backlog.dequeue(ref)
         backlog.hold(ref, attempt, overrides)
         backlog.outbox.held(
@@ -115,11 +115,11 @@ class BacklogCommands:
 
     def _release(self, ref: int, command: Command, now: float) -> bool:
         backlog = self._backlog
-        overrides, attempt = backlog.slots.overrides(ref), backlog.slots.attempt(ref)
+        overrides, attempt = backlog.index.overrides(ref), backlog.index.attempt(ref)
         if overrides.hold:
-            backlog.overrides(ref, replace(overrides, hold=False))
+            backlog.set_overrides(ref, replace(overrides, hold=False))
             return True
-        if backlog.slots.state(ref) != HELD:
+        if backlog.index.state(ref) != HELD:
             return False
         if (due := backlog.due(ref, now)) > now:
             backlog.wait(ref, attempt, replace(overrides, due=due))
@@ -134,21 +134,21 @@ class BacklogCommands:
     def _reprioritise(self, ref: int, command: Command, now: float) -> bool:
         """It acts on what waits at once, on what is out with its next attempt."""
         backlog = self._backlog
-        page, slot = backlog.slots.at(ref)
+        page, slot = backlog.index.at(ref)
         before = (page.priorities[slot], page.ranks[slot])
         priority = before[0] if command.priority is None else command.priority
         rank = before[1] if command.rank is None else command.rank
         if (priority, rank) == before or priority not in _PRIORITIES or rank not in _RANKS:
             return False
-        attempt = backlog.slots.attempt(ref)
-        overrides = replace(backlog.slots.overrides(ref), priority=priority, rank=rank)
+        attempt = backlog.index.attempt(ref)
+        overrides = replace(backlog.index.overrides(ref), priority=priority, rank=rank)
         if page.states[slot] == READY:
             backlog.dequeue(ref)
-            backlog.slots.reorder(ref, priority=priority, rank=rank)
+            backlog.index.reorder(ref, priority=priority, rank=rank)
             backlog.ready(ref, attempt, overrides)
         else:
-            backlog.slots.reorder(ref, priority=priority, rank=rank)
-            backlog.overrides(ref, overrides)
+            backlog.index.reorder(ref, priority=priority, rank=rank)
+            backlog.set_overrides(ref, overrides)
         backlog.outbox.reprioritised(command, attempt, now, priority=priority, rank=rank)
         return True
 

@@ -61,14 +61,14 @@ class Leases:
         """All leases begin now: for a time nobody could be heard."""
         self._last_heartbeat_at = OrderedDict.fromkeys(self._last_heartbeat_at, now)
 
-    def notes(self) -> list[tuple[int, float, bool]]:
+    def entries(self) -> list[tuple[int, float, bool]]:
         """Places, when each was heard, and whether through the API; longest silent first."""
         return [(ref, at, ref in self._by_http) for ref, at in self._last_heartbeat_at.items()]
 
-    def restore(self, notes: Iterable[tuple[int, float, bool]]) -> None:
+    def restore(self, entries: Iterable[tuple[int, float, bool]]) -> None:
         """Become what told these notes."""
         self._last_heartbeat_at, self._by_http = OrderedDict(), set()
-        for ref, at, by_http in notes:
+        for ref, at, by_http in entries:
             self._last_heartbeat_at[ref] = at
             if by_http:
                 self._by_http.add(ref)
@@ -127,15 +127,17 @@ class EmittedOffsets:
         sent = self._emitted.get(ref)
         return None if sent is None or sent[0] < 0 else sent[2]
 
-    def notes(self) -> tuple[list[tuple[int, int, int, float]], dict[int, int]]:
+    def entries(self) -> tuple[list[tuple[int, int, int, float]], dict[int, int]]:
         """Place, partition, number there and instant of each; and records by partition."""
         return [(ref, *sent) for ref, sent in self._emitted.items()], dict(self._counts)
 
     def restore(
-        self, notes: Iterable[tuple[int, int, int, float]], counts: Mapping[int, int]
+        self, entries: Iterable[tuple[int, int, int, float]], counts: Mapping[int, int]
     ) -> None:
         """Become what told these notes."""
-        self._emitted = OrderedDict((ref, (where, at, when)) for ref, where, at, when in notes)
+        self._emitted = OrderedDict(
+            (ref, (where, at, when)) for ref, where, at, when in entries
+        )
         self._counts = Counter(counts)
         self._waiting = Counter(where for where, _, _ in self._emitted.values())
 

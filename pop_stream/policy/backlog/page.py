@@ -82,7 +82,7 @@ class BacklogPage:
     """The columns of some agendas, without their bodies.
 
     Attributes:
-        left: Slots that are not gone.
+        remaining: Slots that are not gone.
         options: By slot, of those agendas that came with any.
         types: Operation types of each agenda; equal ones are one object.
         arrivals: When each was accepted, in seconds since the epoch.
@@ -99,11 +99,11 @@ class BacklogPage:
         "customers",
         "ids",
         "keys",
-        "left",
         "number",
         "options",
         "priorities",
         "ranks",
+        "remaining",
         "states",
         "types",
     )
@@ -112,7 +112,7 @@ class BacklogPage:
         self, number: int, agendas: Sequence[RoutedAgenda], *, latest: float = inf
     ) -> None:
         self.number = number
-        self.left = len(agendas)
+        self.remaining = len(agendas)
         self.ids = [agenda.agenda_id for agenda in agendas]
         self.customers = [CustomerId(intern(agenda.customer_id)) for agenda in agendas]
         self.keys = [intern(agenda.fairness_key) for agenda in agendas]
@@ -142,7 +142,7 @@ class BacklogPage:
         """Mark a slot gone, once."""
         self.states[slot] = GONE
         self.ids[slot] = ""
-        self.left -= 1
+        self.remaining -= 1
 
     def gone(self) -> str:
         """A hexadecimal bitmap of gone slots, least significant first."""

@@ -30,7 +30,7 @@ class PlacedOffsets:
         self._last[origin.partition] = here
         return True
 
-    def noted(self) -> dict[str, tuple[int, int]]:
+    def as_dict(self) -> dict[str, tuple[int, int]]:
         """What a delta says of it."""
         return {str(partition): at for partition, at in self._last.items()}
 
@@ -75,14 +75,14 @@ class BacklogSnapshot:
         """What changed since the last call, or None."""
         backlog = self._backlog
         moved = backlog.queue.drain_moved()
-        if not self._changed and not moved and not backlog.slots.has_changed:
+        if not self._changed and not moved and not backlog.index.has_changed:
             return None
         self._changed = False
         learned, ratios = backlog.costs.drain_changed()
         return replace(
             self._delta(),
-            slots=backlog.slots.drain_changed(),
-            tags=moved,
+            records=backlog.index.drain_changed(),
+            fairness=moved,
             learned=learned,
             ratios=ratios,
             reruns=backlog.reruns.drain_changed(),
@@ -98,9 +98,9 @@ class BacklogSnapshot:
         backlog = self._backlog
         return replace(
             self._delta(),
-            slots=backlog.slots.notes(),
-            gone=dict(backlog.slots.gone()),
-            tags=backlog.queue.all_fairness_states(),
+            records=backlog.index.records(),
+            gone=dict(backlog.index.gone()),
+            fairness=backlog.queue.all_fairness_states(),
             learned=dict(backlog.costs.learned),
             ratios=dict(backlog.costs.ratios),
             reruns=backlog.reruns.all(),
@@ -116,24 +116,24 @@ class BacklogSnapshot:
 
         Their rows are all that a crash left of their placing, so they have yet to enter.
         """
-        slots = self._backlog.slots
+        index = self._backlog.index
         for number, agendas in pages:
-            slots.add(number, agendas, latest=now or inf)
+            index.add(number, agendas, latest=now or inf)
         clock: Sequence[float] = (0.0,)
         noted = 0
         tags: dict[CustomerId, FairnessState] = {}
         for delta in deltas:
-            clock, noted = (delta.virtual_time, *delta.lower), delta.next_page
-            for name, moved in delta.tags.items():
+            clock, noted = (delta.virtual_time, *delta.lower_levels), delta.next_page
+            for name, moved in delta.fairness.items():
                 known = tags.get(CustomerId(name), FairnessState(tag=0.0))
                 tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._apply(delta)
-        slots.rebuild()
+        index.rebuild()
         self._backlog.queue.now = now
         self._backlog.rebuild_queue(clock, tags, before=noted)
         self._backlog.resume(now, before=noted)
         self._changed = False
-        unknown = (page for page in slots.pages() if page.number >= noted)
+        unknown = (page for page in index.pages() if page.number >= noted)
         return sorted(unknown, key=lambda page: page.number)
 
     def _delta(self) -> Delta:
@@ -141,12 +141,12 @@ class BacklogSnapshot:
         virtual_time, *lower = backlog.queue.clock
         return Delta(
             virtual_time=virtual_time,
-            lower=tuple(lower),
+            lower_levels=tuple(lower),
             emitted=backlog.emitted,
             claimed=backlog.claimed,
             rounds=backlog.rounds,
-            next_page=backlog.slots.next_number,
-            origins=self.origins.noted(),
+            next_page=backlog.index.next_number,
+            origins=self.origins.as_dict(),
         )
 
     def _apply(self, delta: Delta) -> None:
@@ -156,10 +156,10 @@ class BacklogSnapshot:
             delta.claimed,
             delta.rounds,
         )
-        backlog.slots.next_number = max(backlog.slots.next_number, delta.next_page)
+        backlog.index.next_number = max(backlog.index.next_number, delta.next_page)
         self.origins.apply(delta.origins)
         backlog.costs = CostModel(
             {**backlog.costs.learned, **delta.learned}, {**backlog.costs.ratios, **delta.ratios}
         )
         backlog.reruns.apply(delta.reruns)
-        backlog.slots.apply(delta.gone, delta.slots)
+        backlog.index.apply(delta.gone, delta.records)

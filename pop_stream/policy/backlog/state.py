@@ -161,7 +161,7 @@ class BacklogState:
         self.claimed = 0
         self.rounds = 0
         self.costs = CostModel()
-        self.slots = AgendaIndex()
+        self.index = AgendaIndex()
         self.dues = DueHeap()
         self.deadlines = DueHeap()
         self.leases = Leases()
@@ -202,23 +202,23 @@ class BacklogState:
 
     def dequeue(self, ref: int) -> None:
         """Take an agenda that is not out from where it waits, to put it elsewhere."""
-        page, slot = self.slots.at(ref)
+        page, slot = self.index.at(ref)
         if page.states[slot] == READY:
             self.queue.withdraw(page.customers[slot], self.entry(ref), page.keys[slot])
         self.dues.clear(ref)
 
     def emit(self, pick: Pick) -> AgendaRecord:
         """The queue has picked the agenda: it is out."""
-        known = self.slots.known(pick.ref)
+        known = self.index.record_of(pick.ref)
         record = AgendaRecord(
             ref=pick.ref,
             state=EMITTED,
-            attempt=known.attempt if known else self.slots.attempt(pick.ref),
+            attempt=known.attempt if known else self.index.attempt(pick.ref),
             charge=pick.charge,
             cost=pick.cost,
             overrides=known.overrides if known else None,
         )
-        self.slots.record(record)
+        self.index.record(record)
         self.emitted += 1
         return record
 
@@ -226,7 +226,7 @@ class BacklogState:
         """A puller has what was emitted."""
         self.claimed += 1
         self.emitted_offsets.remove(record.ref)
-        self.slots.record(replace(record, state=CLAIMED))
+        self.index.record(replace(record, state=CLAIMED))
         self.leases.begin(record.ref, now)
 
     def stop(self, record: AgendaRecord, reason: StopReason, message: str) -> None:
@@ -234,15 +234,15 @@ class BacklogState:
         overrides = replace(
             record.overrides or NO_OVERRIDES, stopping=reason, message=message[:_MAX_MESSAGE]
         )
-        self.slots.record(replace(record, overrides=overrides))
+        self.index.record(replace(record, overrides=overrides))
 
-    def overrides(self, ref: int, overrides: Overrides) -> None:
+    def set_overrides(self, ref: int, overrides: Overrides) -> None:
         """Something else is wanted of the agenda, which stays where it is."""
-        record = self.slots.in_flight_record(ref)
+        record = self.index.in_flight_record(ref)
         if record is not None:
-            self.slots.record(replace(record, overrides=_or_none(overrides)))
+            self.index.record(replace(record, overrides=_or_none(overrides)))
         else:
-            self._record(ref, self.slots.state(ref), self.slots.attempt(ref), overrides)
+            self._record(ref, self.index.state(ref), self.index.attempt(ref), overrides)
 
     def release_slot(
         self, record: AgendaRecord, spent_s: Mapping[str, float], *, learn: bool
@@ -256,7 +256,7 @@ class BacklogState:
             self.claimed += 1
         self.emitted_offsets.remove(record.ref)
         self.leases.end(record.ref)
-        page, slot = self.slots.at(record.ref)
+        page, slot = self.index.at(record.ref)
         correction, spent = 0.0, clamp_cost(sum(spent_s.values()))
         if spent_s:
             correction = self.queue.algorithm.correction(
@@ -271,36 +271,36 @@ class BacklogState:
 
     def forget(self, ref: int) -> None:
         """The agenda has ended; it is in no state's care any more."""
-        if self.slots.options(ref).attempt > 1:
-            self.reruns.remember(self.agenda_id(ref), self.slots.attempt(ref))
+        if self.index.options(ref).attempt > 1:
+            self.reruns.remember(self.agenda_id(ref), self.index.attempt(ref))
         self.deadlines.clear(ref)
-        self.slots.forget(ref)
+        self.index.forget(ref)
 
     # ---- questions ----
 
     def entry(self, ref: int) -> int:
         """Where a ready agenda stands among its customer's own."""
-        return self._entry(*self.slots.at(ref), ref)
+        return self._entry(*self.index.at(ref), ref)
 
     def cost(self, ref: int) -> float:
         """Worker-seconds it is taken to cost."""
-        page, slot = self.slots.at(ref)
+        page, slot = self.index.at(ref)
         declared = page.declared_cost(slot)
         return self.costs.estimate(page.types[slot], declared, page.customers[slot])
 
     def agenda_id(self, ref: int) -> str:
         """Whose place it is."""
-        page, slot = self.slots.at(ref)
+        page, slot = self.index.at(ref)
         return page.ids[slot]
 
     def customer_id(self, ref: int) -> CustomerId:
         """Whose agenda is in the place."""
-        page, slot = self.slots.at(ref)
+        page, slot = self.index.at(ref)
         return page.customers[slot]
 
     def pause_s(self, ref: int, attempt: int, why: WaitReason) -> float:
         """How long this attempt waits after the one before it was lost, or failed."""
-        options = self.slots.options(ref)
+        options = self.index.options(ref)
         backoff = options.backoff or self.insight.backoff
         most_s = MAX_LOST_PAUSE_S if why == "lost" else inf
         return min(most_s, backoff.pause_s(attempt - options.attempt, seed=self.agenda_id(ref)))
@@ -310,11 +310,11 @@ class BacklogState:
 
         Its end was reckoned on the clock of whoever had the insight then.
         """
-        overrides = self.slots.overrides(ref)
+        overrides = self.index.overrides(ref)
         if overrides.why == "not_before":
             return overrides.due
         return min(
-            overrides.due, now + self.pause_s(ref, self.slots.attempt(ref), overrides.why)
+            overrides.due, now + self.pause_s(ref, self.index.attempt(ref), overrides.why)
         )
 
     # ---- the queue as a whole ----
@@ -329,7 +329,7 @@ class BacklogState:
             CustomerId(one): known for one, known in self.queue.all_fairness_states().items()
         }
         self.queue = self._new_queue(self.queue.now)
-        self.rebuild_queue((present,), tags, before=self.slots.next_number)
+        self.rebuild_queue((present,), tags, before=self.index.next_number)
         self.queue.note_moved(tags)
 
     def rebuild_queue(
@@ -338,7 +338,7 @@ class BacklogState:
         """Fill a new queue from the pages with numbers below `before`."""
         entries: dict[CustomerId, dict[str, list[int]]] = {}
         in_flight: dict[CustomerId, int] = {}
-        for page in (page for page in self.slots.pages() if page.number < before):
+        for page in (page for page in self.index.pages() if page.number < before):
             for ref, slot in live_slots(page):
                 customer_id = page.customers[slot]
                 if page.states[slot] == READY:
@@ -351,12 +351,12 @@ class BacklogState:
 
     def resume(self, now: float, *, before: int) -> None:
         """After a restart: clocks for what waits and what is out, in pages below `before`."""
-        for page in (page for page in self.slots.pages() if page.number < before):
+        for page in (page for page in self.index.pages() if page.number < before):
             for ref, slot in live_slots(page):
                 self._resume(ref, page.states[slot], now)
             for slot, options in page.options.items():
                 ref = ref_of(page.number, slot)
-                if options.expires_at is not None and self.slots.find(page.ids[slot]) == ref:
+                if options.expires_at is not None and self.index.find(page.ids[slot]) == ref:
                     self.deadlines.set(ref, options.expires_at)
 
     def _resume(self, ref: int, state: int, now: float) -> None:
@@ -366,11 +366,11 @@ class BacklogState:
             self.leases.begin(ref, now)
         elif state == EMITTED:
             self.emitted_offsets.recover(ref)
-            if self.slots.overrides(ref).stopping:
+            if self.index.overrides(ref).stopping:
                 self.leases.begin(ref, now)
 
     def _entry(self, page: BacklogPage, slot: int, ref: int) -> int:
-        known = self.slots.known(ref)
+        known = self.index.record_of(ref)
         return self.queue.algorithm.entry(
             priority=page.priorities[slot],
             resumed=known is not None and known.attempt > page.options_of(slot).attempt,
@@ -379,12 +379,12 @@ class BacklogState:
         )
 
     def _enqueue(self, ref: int) -> None:
-        page, slot = self.slots.at(ref)
+        page, slot = self.index.at(ref)
         self.queue.push(page.customers[slot], self.entry(ref), page.keys[slot])
 
     def _record(self, ref: int, state: int, attempt: int, overrides: Overrides) -> None:
         worth_noting = _or_none(overrides)
-        self.slots.record(
+        self.index.record(
             AgendaRecord(ref=ref, state=state, attempt=attempt, overrides=worth_noting)
         )
 
@@ -394,7 +394,7 @@ class BacklogState:
         return FairQueue(ALGORITHMS[self.insight.algorithm], self._share_of, aging, now)
 
     def _arrived_at(self, ref: int) -> float:
-        page, slot = self.slots.at(ref)
+        page, slot = self.index.at(ref)
         return page.arrivals[slot]
 
 

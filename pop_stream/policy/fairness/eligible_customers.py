@@ -244,8 +244,8 @@ class EligibleCustomers:
     def urgency_and_head(self, flow: Flow, now: float) -> tuple[int, int]:
         """How urgent a customer is now, and with which of its entries."""
         if self._aging is None:
-            return TOP_LEVEL, flow.line.head()
-        return self._aging.most_urgent(flow.line.heads(), now)
+            return TOP_LEVEL, flow.customer_queue.head()
+        return self._aging.most_urgent(flow.customer_queue.heads(), now)
 
     def next(self) -> Flow | None:
         """Take the turn of the customer that is next."""
@@ -275,7 +275,7 @@ class EligibleCustomers:
         """See to it that the customer moves up with the first of its agendas that ages."""
         rises = (
             aging.changes_at(priority, ref_in(head), now)
-            for priority, head in flow.line.heads()
+            for priority, head in flow.customer_queue.heads()
         )
         soonest = min((at for at in rises if at is not None), default=None)
         if soonest is None:

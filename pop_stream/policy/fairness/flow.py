@@ -69,10 +69,10 @@ class Flow:
 
     __slots__ = (
         "customer_id",
+        "customer_queue",
         "in_flight",
         "is_rate_limited",
         "level",
-        "line",
         "refilled_at",
         "served",
         "served_at",
@@ -93,7 +93,7 @@ class Flow:
         self.tokens = float(share.burst)
         self.refilled_at = 0.0
         self.is_rate_limited = False
-        self.line = CustomerQueue()
+        self.customer_queue = CustomerQueue()
         self.wait_s = 0.0
         self.served = 0.0
         self.served_at = 0.0
@@ -101,12 +101,12 @@ class Flow:
     @property
     def ready(self) -> int:
         """Agendas that wait."""
-        return self.line.ready
+        return self.customer_queue.ready
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing of it waits, or is out."""
-        return not self.line.ready and not self.in_flight
+        return not self.customer_queue.ready and not self.in_flight
 
     @property
     def held_by(self) -> str:
@@ -121,11 +121,11 @@ class Flow:
     @property
     def is_eligible(self) -> bool:
         """Whether the next pick may be one of its agendas."""
-        return self.line.ready > 0 and not self.held_by
+        return self.customer_queue.ready > 0 and not self.held_by
 
     def eligible_count(self, now: float) -> int:
         """How many of its agendas may be picked at once, by its own limits."""
-        most = 0 if self.share.paused else self.line.ready
+        most = 0 if self.share.paused else self.customer_queue.ready
         if self.share.max_in_flight is not None:
             most = min(most, self.share.max_in_flight - self.in_flight)
         if self.share.rate_per_s is not None:
@@ -147,7 +147,7 @@ class Flow:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
-    def tags(self, keys: Mapping[str, float], weight: float) -> FairnessState:
+    def fairness_state(self, keys: Mapping[str, float], weight: float) -> FairnessState:
         """Its place on the virtual clock and those of some of its keys, for `restore`.
 
         Args:
@@ -156,7 +156,7 @@ class Flow:
         """
         return FairnessState(
             tag=self.tag,
-            keys_virtual_time=self.line.virtual_time,
+            keys_virtual_time=self.customer_queue.virtual_time,
             keys=dict(keys),
             uncontested=self.uncontested,
             weight=weight,
@@ -165,8 +165,8 @@ class Flow:
     def restore(self, tags: FairnessState) -> None:
         """Stand where the tags say, those of keys included."""
         self.tag = tags.tag
-        self.line.virtual_time = tags.keys_virtual_time
-        self.line.tags = dict(tags.keys)
+        self.customer_queue.virtual_time = tags.keys_virtual_time
+        self.customer_queue.tags = dict(tags.keys)
         self.uncontested = tags.uncontested
 
     def has_full_burst(self, now: float) -> bool:
@@ -321,7 +321,7 @@ class CustomerRegistry:
         """With which its tag is reckoned: a new one has yet to be seen to."""
         return self._reweighed.get(flow.customer_id, flow.share.weight)
 
-    def tags(
+    def fairness_states(
         self,
         customers: Iterable[CustomerId],
         keys: Callable[[CustomerQueue], Mapping[str, float]],
@@ -333,7 +333,10 @@ class CustomerRegistry:
             keys: The tags of a line's fairness keys that are wanted.
         """
         flows = [self.flows[one] for one in customers]
-        return {one.customer_id: one.tags(keys(one.line), self.weight(one)) for one in flows}
+        return {
+            one.customer_id: one.fairness_state(keys(one.customer_queue), self.weight(one))
+            for one in flows
+        }
 
     def drain_reweighed(self) -> Iterator[tuple[Flow, float]]:
         """Those whose weight changed since the last call, with the one of before."""

@@ -113,11 +113,11 @@ class FairQueue:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
         was_idle, was_eligible = flow.is_idle, flow.is_eligible
-        flow.line.push(entry, self._key(key))
+        flow.customer_queue.push(entry, self._key(key))
         self._ready += 1
-        if flow.line.has_moved:  # as that of one that was idle always has
+        if flow.customer_queue.has_moved:  # as that of one that was idle always has
             self._moved.add(customer_id)
-        is_next_by_age = self.algorithm.by_age and flow.line.head() == entry
+        is_next_by_age = self.algorithm.by_age and flow.customer_queue.head() == entry
         if not was_eligible or is_next_by_age or self.aging is not None:
             self._update(flow)
         if was_idle:
@@ -138,15 +138,17 @@ class FairQueue:
         if (flow := self._eligible.next()) is None:
             return None
         _, entry = self._eligible.urgency_and_head(flow, self.now)
-        flow.line.pop(entry, cost_of)
+        flow.customer_queue.pop(entry, cost_of)
         flow.consume_token(self.now)
         self._eligible.clock.advance(flow.level, flow.tag)
         return self._emit(flow, ref_in(entry), cost_of(ref_in(entry)))
 
-    def take(self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float) -> Pick:
+    def pick_out_of_turn(
+        self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float
+    ) -> Pick:
         """Count a waiting agenda as picked, out of turn: others have seen that it was."""
         flow = self.flow(customer_id)
-        flow.line.withdraw(entry, self._key(key))
+        flow.customer_queue.withdraw(entry, self._key(key))
         return self._emit(flow, ref_in(entry), cost)
 
     def settle(self, customer_id: CustomerId, *, correction: float = 0.0) -> None:
@@ -179,7 +181,7 @@ class FairQueue:
     def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Take a waiting agenda out of the backlog."""
         flow = self.flow(customer_id)
-        flow.line.withdraw(entry, self._key(key))
+        flow.customer_queue.withdraw(entry, self._key(key))
         self._moved.add(customer_id)
         self._ready -= 1
         self._update(flow)
@@ -211,7 +213,7 @@ class FairQueue:
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
             self._customers.restore(flow, tags.get(customer_id))
-            flow.line.fill(entries.get(customer_id, {}))
+            flow.customer_queue.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
             # One that became eligible unheard of is behind the present, the others are not.
@@ -227,11 +229,11 @@ class FairQueue:
     def drain_moved(self) -> dict[str, FairnessState]:
         """Where customers and keys are that moved since the last call."""
         moved, self._moved = self._moved & self._flows.keys(), set()
-        return self._customers.tags(moved, lambda line: line.drain_moved())
+        return self._customers.fairness_states(moved, lambda queue: queue.drain_moved())
 
     def all_fairness_states(self) -> dict[str, FairnessState]:
         """Where all customers and keys are, for `restore`."""
-        return self._customers.tags(self._flows, lambda line: line.tags)
+        return self._customers.fairness_states(self._flows, lambda queue: queue.tags)
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
@@ -242,7 +244,7 @@ class FairQueue:
                 self._eligible.forget(flow.customer_id)
                 self._gap_bound.served.discard(flow.customer_id)
             else:
-                flow.line.forget_idle_keys()
+                flow.customer_queue.forget_idle_keys()
 
     def _key(self, key: str) -> str:
         return "" if self.algorithm.by_age else key

@@ -204,7 +204,7 @@ class CurrentDepth:
     in_flight: int
 
 
-def target(insight: Insight, pace: TargetDepth) -> int:
+def target(insight: Insight, target_depth: TargetDepth) -> int:
     """Unclaimed agendas to aim at.
 
     Found automatically it is never less than the runners that stand idle: each starts at once
@@ -212,16 +212,16 @@ def target(insight: Insight, pace: TargetDepth) -> int:
     """
     if insight.target != "auto":
         return insight.target
-    wanted = pace.target(insight.wanted_wait_ms / _SECOND_MS)
-    return min(MAX_TARGET, max(pace.idle, INITIAL_TARGET if wanted is None else wanted))
+    wanted = target_depth.target(insight.wanted_wait_ms / _SECOND_MS)
+    return min(MAX_TARGET, max(target_depth.idle, INITIAL_TARGET if wanted is None else wanted))
 
 
-def is_half_full(insight: Insight, depth: CurrentDepth, pace: TargetDepth) -> bool:
+def is_half_full(insight: Insight, depth: CurrentDepth, target_depth: TargetDepth) -> bool:
     """Whether more than half of the target, or of the cap, is taken.
 
     Then news of claims and ends are wanted before agendas come for which there is no room.
     """
-    if 2 * depth.unclaimed > target(insight, pace):
+    if 2 * depth.unclaimed > target(insight, target_depth):
         return True
     return insight.max_in_flight is not None and 2 * depth.in_flight > insight.max_in_flight
 
@@ -229,7 +229,7 @@ def is_half_full(insight: Insight, depth: CurrentDepth, pace: TargetDepth) -> bo
 def budget(
     insight: Insight,
     depth: CurrentDepth,
-    pace: TargetDepth,
+    target_depth: TargetDepth,
     *,
     idle_returners: Callable[[], int],
 ) -> int:
@@ -243,11 +243,11 @@ def budget(
     Args:
         insight: Its target, low water and cap.
         depth: What is out already.
-        pace: For an automatic target.
+        target_depth: For an automatic target.
         idle_returners: How many customers are back from idleness, and next; asked only where it
             matters.
     """
-    aim = target(insight, pace)
+    aim = target(insight, target_depth)
     room = aim - depth.unclaimed
     if insight.max_in_flight is not None:
         room = min(room, insight.max_in_flight - depth.in_flight)

@@ -120,8 +120,8 @@ def _is_emittable(flow: Flow) -> bool:
 
 def held_agendas(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:
     """Those of the agendas that are here, in any state; costs a look-up each."""
-    found = (backlog.slots.find(agenda_id) for agenda_id in agenda_ids)
-    return tuple(_held(backlog.slots, ref) for ref in found if ref is not None)
+    found = (backlog.index.find(agenda_id) for agenda_id in agenda_ids)
+    return tuple(_held(backlog.index, ref) for ref in found if ref is not None)
 
 
 def tracked_after(
@@ -134,14 +134,14 @@ def tracked_after(
         ref: The place behind which they are; -1 for the first.
         most: How many; each costs a look-up, and so does every page before them.
     """
-    refs = [*islice(backlog.slots.after(ref), most + 1)]
-    holds = tuple(_held(backlog.slots, one) for one in refs[:most])
+    refs = [*islice(backlog.index.after(ref), most + 1)]
+    holds = tuple(_held(backlog.index, one) for one in refs[:most])
     return holds, refs[most - 1] if len(refs) > most else None
 
 
-def _held(slots: AgendaIndex, ref: int) -> TrackedAgenda:
-    page, slot = slots.at(ref)
-    return TrackedAgenda(page.ids[slot], _NAMES[page.states[slot]], slots.attempt(ref))
+def _held(index: AgendaIndex, ref: int) -> TrackedAgenda:
+    page, slot = index.at(ref)
+    return TrackedAgenda(page.ids[slot], _NAMES[page.states[slot]], index.attempt(ref))
 
 
 def _rises_at(backlog: Backlog, where: AgendaPosition, now: float) -> datetime | None:
@@ -164,10 +164,10 @@ def _agendas_ahead(backlog: Backlog, where: AgendaPosition, now: float) -> tuple
     """
     mine, queue = where.flow, backlog.queue
     others = [flow for flow in queue.flows() if flow.is_eligible and flow is not mine]
-    own_ahead = mine.line.ahead(_threshold_for(backlog, where.entry, now))
+    own_ahead = mine.customer_queue.ahead(_threshold_for(backlog, where.entry, now))
     position = 1 + own_ahead
     if queue.algorithm.by_age:
-        older = sum(flow.line.ahead(lambda _: where.entry) for flow in others)
+        older = sum(flow.customer_queue.ahead(lambda _: where.entry) for flow in others)
         return own_ahead, 0, position + older
     level = TOP_LEVEL
     if queue.aging is not None:
@@ -203,7 +203,7 @@ class _TurnEstimate:
         if aging is None:
             return 0, flow.ready
         counts = {-1: 0, 0: 0, 1: 0}
-        for head, count in flow.line.classes():
+        for head, count in flow.customer_queue.classes():
             urgency = aging.urgency(priority_of(head), ref_in(head), self._now)
             counts[(urgency > self._level) - (urgency < self._level)] += count
         return counts[-1], counts[0]
@@ -220,7 +220,7 @@ class _TurnEstimate:
     def before(self, turn: float, customer_id: CustomerId, flow: Flow) -> int:
         """How many of its agendas go before this customer's turn; ties go by id."""
         urgent, alike = self.waiting(flow)
-        cost = self._backlog.cost_of(flow.line.head())
+        cost = self._backlog.cost_of(flow.customer_queue.head())
         steps = (turn - self.start(flow, urgent, cost)) / self.charge(flow, cost)
         turns = floor(steps) + 1 if flow.customer_id < customer_id else ceil(steps)
         return urgent + min(alike, max(0, turns))

@@ -17,10 +17,9 @@ def spread(keyed_partitions: Iterable[int], waiting: Sequence[int]) -> list[int]
     Costs O(log partitions) an agenda.
 
     Args:
-        keyed_partitions: Of each agenda, the partition by its key: where it goes if as few wait there as
-            anywhere, so that few agendas are spread evenly.
-        waiting: By partition, how many are unclaimed there before the round; of one partition
-            at least.
+        keyed_partitions: Of each agenda, the partition by its key. It goes there if no other
+            has fewer, so that few agendas are spread evenly.
+        waiting: By partition, how many are unclaimed there before the round; not empty.
     """
     counts = [*waiting]
     shortest = [(count, partition) for partition, count in enumerate(counts)]

@@ -100,18 +100,18 @@ class InFlightSubmissions:
         touched, self._changed = self._changed, set()
         return touched
 
-    def begin(self, customer_id: str) -> None:
+    def reserve(self, customer_id: str) -> None:
         """One was admitted; where it will be written is not known yet."""
         self._unwritten[customer_id] = self._unwritten.get(customer_id, 0) + 1
         self._add(customer_id, 1)
 
     def discard(self, customer_id: str) -> None:
-        """One of those begun was not written; without any begun, nothing happens."""
+        """One of those reserved was not written; without any begun, nothing happens."""
         if self._end(customer_id):
             self._add(customer_id, -1)
 
-    def place(self, customer_id: str, lane: Hashable, position: RecordPosition) -> None:
-        """One of those begun was written."""
+    def locate(self, customer_id: str, lane: Hashable, position: RecordPosition) -> None:
+        """One of those reserved was written."""
         if not self._end(customer_id):
             return
         entries = self._lanes.setdefault(lane, deque())
@@ -221,7 +221,7 @@ class QuotaLedger:
         if customer is None:
             return
         if customer.max_ready is not None:
-            present = self.present(customer_id)
+            present = self.ready_count(customer_id)
             if present >= customer.max_ready:
                 raise QuotaError(
                     customer_id,
@@ -238,7 +238,7 @@ class QuotaLedger:
         """Count one agenda that another ingress has admitted, or this one before a crash."""
         customer = self._customer_of(customer_id)
         if customer is not None and customer.max_ready is not None:
-            self._in_flight.begin(customer_id)
+            self._in_flight.reserve(customer_id)
 
     def is_limited(self, customer_id: str, insight_id: str) -> bool:
         """Whether `admit` could decide otherwise later."""
@@ -258,13 +258,13 @@ class QuotaLedger:
             position: Offset and index of the submission.
             lane: Partition of `pop.submissions`; for ingest, with the insight before it.
         """
-        self._in_flight.place(customer_id, lane, position)
+        self._in_flight.locate(customer_id, lane, position)
 
     def release(self, customer_id: str) -> None:
         """One that was admitted could not be written, or nobody knows."""
         self._in_flight.discard(customer_id)
 
-    def present(self, customer_id: str) -> int:
+    def ready_count(self, customer_id: str) -> int:
         """Ready agendas of a customer, and those on their way, by the last reports."""
         here = self._in_flight.counts.get(customer_id, 0)
         return here + self._ready.of(customer_id) + self._at_peers.of(customer_id)

@@ -176,22 +176,24 @@ class AttemptStatus(NamedTuple):
     state: State
 
 
-def lost(agenda_id: str, attempt: int, standing: AttemptStatus) -> LeaseLostError | None:
+def lease_lost_error(
+    agenda_id: str, attempt: int, status: AttemptStatus
+) -> LeaseLostError | None:
     """Why an attempt is over; None if the summary knows of no end of it.
 
     A refusal is of a submission, and never ends an attempt: what was refused may have been
     submitted anew under its id, and be delivered before the summary shows it.
     """
-    if standing.attempt > attempt:
-        reason = f"attempt {standing.attempt} follows it"
+    if status.attempt > attempt:
+        reason = f"attempt {status.attempt} follows it"
         return LeaseLostError(agenda_id, attempt, "followed", reason)
-    is_over = standing.state in OUTCOMES or standing.state is State.RETRYING
-    if standing.attempt == attempt and is_over:
-        return ended(agenda_id, attempt, standing.state)
+    is_over = status.state in OUTCOMES or status.state is State.RETRYING
+    if status.attempt == attempt and is_over:
+        return ended_error(agenda_id, attempt, status.state)
     return None
 
 
-def ended_in_earlier_attempt(attempt: int, run_from: int, standing: AttemptStatus) -> bool:
+def ended_in_earlier_attempt(attempt: int, run_from: int, status: AttemptStatus) -> bool:
     """Whether the agenda had ended in an earlier attempt of the same run.
 
     Its end was reported in the moment in which the scheduler took that attempt for lost. The
@@ -200,13 +202,13 @@ def ended_in_earlier_attempt(attempt: int, run_from: int, standing: AttemptStatu
     Args:
         attempt: Of the agenda.
         run_from: The first one of its run; 0 where that is not known.
-        standing: What the summary knows.
+        status: What the summary knows.
     """
-    in_this_run = 0 < run_from <= standing.attempt < attempt
-    return in_this_run and standing.state in OUTCOMES
+    in_this_run = 0 < run_from <= status.attempt < attempt
+    return in_this_run and status.state in OUTCOMES
 
 
-def ended(agenda_id: str, attempt: int, state: State) -> LeaseLostError:
+def ended_error(agenda_id: str, attempt: int, state: State) -> LeaseLostError:
     """The error for a worker whose attempt has ended, or whose agenda has."""
     is_retrying = state is State.RETRYING
     reason = "it has failed" if is_retrying else f"the agenda has ended, {state.value}"

@@ -1,4 +1,4 @@
-"""Publishes what the runs have to tell, in batches as large as the traffic makes them."""
+"""Publishes lifecycle events in batches, in order per agenda, with backpressure."""
 
 import asyncio
 from collections import deque
@@ -26,11 +26,11 @@ BATCH_EVENTS: Final = 2_000
 
 MAX_PENDING_EVENTS: Final = 20_000
 MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
-"""From this much unacknowledged, no new agendas are taken."""
+"""While so much is unacknowledged, no new agendas are claimed."""
 
 _MIN_INTERVAL_S: Final = 0.02
 """Between two publications: nobody waits for an end as runners do for a claim, and each costs
-brokers and readers much the same whatever it carries. The first after a rest is not delayed."""
+brokers and readers much the same whatever it holds. The first after a pause is not delayed."""
 
 _EVENT_BYTES: Final = 300
 _RETRY_S: Final = 0.5
@@ -41,8 +41,8 @@ _log = structlog.get_logger()
 class Reporter:
     """One per puller.
 
-    An event added after a rest is published at once; what gathers during a publication, or a
-    moment after its begin, is the next one. Nothing is dropped while the broker is away.
+    An event added after a pause is published at once; what is added during a publication, or
+    within 20 ms of its start, is the next one. Nothing is dropped while Kafka is away.
 
     Args:
         publisher: Where to.

@@ -231,7 +231,7 @@ class BacklogStore:
         side = 1 - self._side
         snapshot = backlog.snapshot()
         gone = {**snapshot.gone, **{str(one): self._all_removed(one) for one in emptied}}
-        parts = replace(snapshot, gone=gone).parts(_MAX_PART_ENTRIES)
+        parts = replace(snapshot, gone=gone).split(_MAX_PART_ENTRIES)
         for number, part in enumerate(parts):
             self._table.put(self._snapshot_key(side, number), _encode(part))
         head = SnapshotHeader(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.lab.fairness_metrics import jain
-from pop_stream.lab.fairness_metrics.audit import audit
+from pop_stream.lab.fairness_metrics.audit import measure_fairness
 from pop_stream.lab.fairness_metrics.service_log import ServiceLog
 from pop_stream.model.ids import CustomerId
 
@@ -132,7 +132,7 @@ def test_the_worst_gap_is_that_of_the_worst_interval(script):
         if any({*pair} <= backlogged for backlogged, _, _ in told.states)
     }
     expected = [gap and gap / told.bound(*pair) for pair, gap in gaps.items()]
-    judged = audit(told.log)
+    judged = measure_fairness(told.log)
     assert judged.gap_over_bound == pytest.approx(max(expected, default=None))
     assert judged.depth == told.depth
 
@@ -225,8 +225,8 @@ def test_an_agenda_that_took_long_by_accident_hides_no_contest():
         return log
 
     noisy, even = of(lambda number: 10.0 if number == 4 else 1.0), of(lambda _: 1.0)
-    assert audit(noisy).jain is None, "20 of what took 10 by accident were never due"
-    judged = audit(noisy, sizes=even)
+    assert measure_fairness(noisy).jain is None, "20 of what took 10 by accident were never due"
+    judged = measure_fairness(noisy, sizes=even)
     # The last of one is emitted when the other has left.
     assert judged.competitors == 2
     assert judged.jain == pytest.approx((39 + 29) ** 2 / (2 * (39**2 + 29**2)), abs=0.001)

@@ -3,7 +3,11 @@
 import pytest
 
 from pop_stream.lab.fairness_metrics import audit as audit_module
-from pop_stream.lab.fairness_metrics.audit import audit, service_times, wait_distribution
+from pop_stream.lab.fairness_metrics.audit import (
+    measure_fairness,
+    service_times,
+    wait_distribution,
+)
 from pop_stream.lab.fairness_metrics.gap import GapTracker
 from pop_stream.lab.fairness_metrics.jain import MIN_LARGEST_AGENDAS, jain, jain_lower_bound
 from pop_stream.lab.fairness_metrics.service_log import (
@@ -74,26 +78,26 @@ def test_jains_index(shares, expected):
 
 
 def test_equal_turns_are_perfectly_even():
-    judged = audit(taking_turns("ab"))
+    judged = measure_fairness(taking_turns("ab"))
     assert judged.jain == pytest.approx(1.0, abs=1e-3)
     assert judged.competitors == 2
 
 
 def test_turns_of_three_to_one_are_as_uneven_as_jain_says():
-    judged = audit(taking_turns("aaab", each=300))
+    judged = measure_fairness(taking_turns("aaab", each=300))
     # Until a has nothing left it is given 1.5 times its due, and b half of it.
     assert judged.jain == pytest.approx((1.5 + 0.5) ** 2 / (2 * (1.5**2 + 0.5**2)), abs=0.01)
 
 
 def test_who_is_starved_counts_though_it_was_given_nothing():
     log = taking_turns("aaaaaaaaaab", each=2 * MIN_LARGEST_AGENDAS + 5)
-    assert audit(log).competitors == 2
-    assert audit(log).jain < 0.8
+    assert measure_fairness(log).competitors == 2
+    assert measure_fairness(log).jain < 0.8
 
 
 def test_short_encounters_say_nothing_about_fairness():
     log = told(" ".join(["a+"] * 9 + ["b+", "b!", "b.", "a!", "a."] * 4))
-    judged = audit(log)
+    judged = measure_fairness(log)
     assert (judged.jain, judged.jain_floor, judged.competitors) == (None, None, 0)
 
 
@@ -108,7 +112,7 @@ def test_one_who_competes_with_those_that_do_not_count_is_no_index_either():
         if number % 100 == 99:
             log.emitted(0.0, b, charged=100.0, spent=100.0)
         log.emitted(0.0, a, charged=1.0, spent=1.0)
-    assert (audit(log).jain, audit(log).competitors) == (None, 0)
+    assert (measure_fairness(log).jain, measure_fairness(log).competitors) == (None, 0)
 
 
 def emissions(order, *, costs=None, **waiting):
@@ -124,34 +128,36 @@ def emissions(order, *, costs=None, **waiting):
 
 
 def test_a_stretch_counts_from_twenty_agendas_due_on():
-    assert audit(emissions("ab" * 20, a=21, b=20)).competitors == 2
-    assert audit(emissions("ab" * 20, a=20, b=20)).competitors == 0, "39 halves were due"
+    assert measure_fairness(emissions("ab" * 20, a=21, b=20)).competitors == 2
+    assert measure_fairness(emissions("ab" * 20, a=20, b=20)).competitors == 0, (
+        "39 halves were due"
+    )
 
 
 def test_who_goes_on_when_a_third_has_left_shares_with_fewer():
-    judged = audit(emissions("abc" * 30 + "ab" * 70, a=100, b=100, c=30))
+    judged = measure_fairness(emissions("abc" * 30 + "ab" * 70, a=100, b=100, c=30))
     assert judged.competitors == 3
     assert judged.jain == pytest.approx(1.0, abs=1e-4)
 
 
 def test_in_every_stretch_an_agenda_may_be_off():
     once = emissions("ab" * 50, a=51, b=50)
-    assert audit(once).jain_floor == pytest.approx(1 / (1 + (1 / 50) ** 2))
+    assert measure_fairness(once).jain_floor == pytest.approx(1 / (1 + (1 / 50) ** 2))
     again = emissions("ab" * 50, a=101, b=50)
     for _ in range(50):
         again.arrived(100.0, again.index("b"))
     for customer in "ab" * 50:
         again.emitted(101.0, again.index(customer), charged=1.0, spent=1.0)
-    assert audit(again).jain_floor == pytest.approx(1 / (1 + (2 / 100) ** 2))
+    assert measure_fairness(again).jain_floor == pytest.approx(1 / (1 + (2 / 100) ** 2))
 
 
 def test_who_is_starved_of_small_agendas_counts_too():
     log = emissions("a" * 50, a=51, b=50, costs={"a": 0.01, "b": 0.01})
-    assert audit(log).competitors == 2, "those of b are taken to be as large as any"
-    assert audit(log).jain == pytest.approx(0.5)
+    assert measure_fairness(log).competitors == 2, "those of b are taken to be as large as any"
+    assert measure_fairness(log).jain == pytest.approx(0.5)
     served = emissions("a" * 100 + "b", a=101, b=50, costs={"a": 0.01, "b": 0.01})
-    assert audit(served).competitors == 2
-    assert audit(served).jain == pytest.approx(0.51, abs=0.02)
+    assert measure_fairness(served).competitors == 2
+    assert measure_fairness(served).jain == pytest.approx(0.51, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -163,13 +169,13 @@ def test_the_floor_is_the_index_of_shares_that_are_off_by_as_much(coarseness, ex
 
 
 def test_shares_that_are_off_by_one_agenda_each_come_to_the_floor():
-    judged = audit(taking_turns("a" + "ab" * 24 + "a", each=26))
+    judged = measure_fairness(taking_turns("a" + "ab" * 24 + "a", each=26))
     assert judged.jain == pytest.approx(judged.jain_floor, abs=2e-4)
     assert judged.jain_floor == pytest.approx(jain_lower_bound([1 / 25, 1 / 25]), abs=1e-4)
 
 
 def test_longer_competition_has_a_higher_floor():
-    floors = [audit(taking_turns("ab", each=each)).jain_floor for each in (30, 300)]
+    floors = [measure_fairness(taking_turns("ab", each=each)).jain_floor for each in (30, 300)]
     assert floors[0] < 0.9995 < floors[1] < 1
 
 
@@ -183,8 +189,8 @@ def test_weights_decide_what_is_due():
     for number in range(120):
         customer = b if number % 4 == 3 else a
         log.emitted(number, customer, charged=1.0, spent=1.0)
-    assert audit(log).jain == pytest.approx(1.0, abs=1e-3)
-    assert audit(log).competitors == 2
+    assert measure_fairness(log).jain == pytest.approx(1.0, abs=1e-3)
+    assert measure_fairness(log).competitors == 2
 
 
 def test_a_weight_changed_on_the_way_counts_from_then_on():
@@ -198,8 +204,10 @@ def test_a_weight_changed_on_the_way_counts_from_then_on():
             log.weighed(number, a, 3.0)
         customer = b if number % (2 if number < 80 else 4) == 1 else a
         log.emitted(number, customer, charged=1.0, spent=1.0)
-    assert audit(log).jain == pytest.approx(1.0, abs=1e-3)
-    assert audit(log).competitors == 2, "they compete to the end of the log, where both wait"
+    assert measure_fairness(log).jain == pytest.approx(1.0, abs=1e-3)
+    assert measure_fairness(log).competitors == 2, (
+        "they compete to the end of the log, where both wait"
+    )
 
 
 def compete(log, *, rounds, cost):
@@ -221,7 +229,7 @@ def test_all_stretches_together_must_be_long_for_the_largest_agenda(second, cost
     log = ServiceLog()
     compete(log, rounds=30, cost=1.0)
     compete(log, rounds=second, cost=cost)
-    assert audit(log).competitors == competitors
+    assert measure_fairness(log).competitors == competitors
 
 
 def test_who_was_given_nothing_is_measured_by_the_agendas_it_had_in_all():
@@ -234,38 +242,38 @@ def test_who_was_given_nothing_is_measured_by_the_agendas_it_had_in_all():
         log.arrived(0.0, d)
         log.emitted(0.0, d, charged=1.0, spent=1.0)
     log.emitted(0.0, c, charged=5.0, spent=5.0)
-    assert audit(log).competitors == 0
+    assert measure_fairness(log).competitors == 0
 
 
 def test_a_gap_is_the_growth_of_a_difference_while_both_wait():
-    judged = audit(told("a+ a+ a+ a+ b+ b+ a! a! a! a. a. a."))
+    judged = measure_fairness(told("a+ a+ a+ a+ b+ b+ a! a! a! a. a. a."))
     assert (judged.gap.ahead, judged.gap.behind, judged.gap.seconds) == ("a", "b", 3.0)
     assert judged.depth == 3
     assert judged.gap.bound == (3 + 1) * (1 + 0), "b was never charged anything"
 
 
 def test_what_ends_while_one_does_not_wait_makes_no_gap():
-    assert audit(told("a+ a+ a+ a! a. a! a. b+")).gap.seconds == 0.0
+    assert measure_fairness(told("a+ a+ a+ a! a. a! a. b+")).gap.seconds == 0.0
 
 
 def test_where_no_two_ever_waited_together_there_is_no_gap():
-    judged = audit(told("a+ a+ a! a. a! a. b+ b! b."))
+    judged = measure_fairness(told("a+ a+ a! a. a! a. b+ b! b."))
     assert (judged.gap, judged.gap_over_bound) == (None, None)
 
 
 def test_two_who_were_never_charged_anything_are_not_apart():
-    judged = audit(told("a+ b+"))
+    judged = measure_fairness(told("a+ b+"))
     assert (judged.gap.seconds, judged.gap_over_bound) == (0.0, 0.0)
 
 
 def test_an_interval_begins_anew_when_one_comes_back():
     log = told("a+ a+ a+ a+ b+ b+ a! a. b! b! b. b. b+ a! a. b!")
-    assert audit(log).gap.seconds == 1.0
+    assert measure_fairness(log).gap.seconds == 1.0
 
 
 def test_a_held_customer_has_no_claim():
     log = told("a+ a+ a+ a+ b+ bheld a! a. a! a. bfree a! a.")
-    assert audit(log).gap.seconds == 1.0
+    assert measure_fairness(log).gap.seconds == 1.0
 
 
 def served_in_turn(*services):
@@ -359,8 +367,8 @@ def test_customers_that_are_not_compared_make_no_gap():
 
 def test_only_the_largest_customers_are_compared():
     log = told("a+ b+ c+ c+ a! b! c! c! a. b. c. c.")
-    assert audit(log, max_paired=2).paired == 2
-    assert audit(log, max_paired=0).gap is None
+    assert measure_fairness(log, max_paired=2).paired == 2
+    assert measure_fairness(log, max_paired=0).gap is None
 
 
 def uneven(name, *, ends, behind):
@@ -370,18 +378,18 @@ def uneven(name, *, ends, behind):
 
 def test_those_with_the_most_agendas_are_compared():
     log = told(" ".join([*uneven("a", ends=2, behind="z"), *uneven("b", ends=7, behind="z")]))
-    [both] = [audit(log, max_paired=2).gap]
+    [both] = [measure_fairness(log, max_paired=2).gap]
     assert {both.ahead, both.behind} == {"a", "b"}, "z ended none"
-    assert audit(log, max_paired=3).gap.seconds == 7.0
+    assert measure_fairness(log, max_paired=3).gap.seconds == 7.0
 
 
 def test_of_a_very_long_log_fewer_are_compared_but_never_under_a_handful(monkeypatch):
     log = told(" ".join(f"{name}+ {name}! {name}." for name in "abcdefghijkl"))
-    assert audit(log).paired == 12
+    assert measure_fairness(log).paired == 12
     monkeypatch.setattr(audit_module, "_COMPARISONS", 12 * 10 + 11)
-    assert audit(log).paired == 10
+    assert measure_fairness(log).paired == 10
     monkeypatch.setattr(audit_module, "_COMPARISONS", 12)
-    assert audit(log).paired == 8
+    assert measure_fairness(log).paired == 8
 
 
 def test_utilisation_of_less_than_a_second():
@@ -390,25 +398,25 @@ def test_utilisation_of_less_than_a_second():
     log.arrived(0.0, a)
     log.emitted(0.0, a, charged=0.25, spent=0.25)
     log.settled(0.5, a, spent=0.25, weight=1.0)
-    assert audit(log).utilisation(1) == 0.5
+    assert measure_fairness(log).utilisation(1) == 0.5
 
 
 def test_a_depth_told_by_the_scheduler_counts_if_it_is_larger():
     log = told("a+ b+ b+ a! a.")
-    assert audit(log).depth == 1
-    assert audit(log, depth=7).depth == 7
-    assert audit(told("a+ b+ a! b! a. b."), depth=1).depth == 2
+    assert measure_fairness(log).depth == 1
+    assert measure_fairness(log, depth=7).depth == 7
+    assert measure_fairness(told("a+ b+ a! b! a. b."), depth=1).depth == 2
 
 
 def test_utilisation_is_work_over_what_runners_had_to_give():
-    judged = audit(told("a+ a+ a! a. a! a."))
+    judged = measure_fairness(told("a+ a+ a! a. a! a."))
     assert judged.times.seconds == 5.0
     assert judged.utilisation(1) == pytest.approx(2.0 / 5.0)
     assert judged.served == {"a": 2.0}
 
 
 def test_an_empty_log_is_judged_too():
-    judged = audit(ServiceLog())
+    judged = measure_fairness(ServiceLog())
     assert (judged.jain, judged.gap_over_bound, judged.utilisation(8)) == (None, None, 0.0)
     assert (judged.times.started, judged.times.per_second) == (0, 0.0)
 
@@ -463,25 +471,25 @@ def test_nobody_is_emitted_before_it_arrives():
 
 
 def test_charges_count_by_weight_in_the_bound():
-    result = audit(told("a=2 a+ a+ b+ b+ a! b! a. b."))
+    result = measure_fairness(told("a=2 a+ a+ b+ b+ a! b! a. b."))
     assert result.gap.bound == (2 + 1) * (1 / 2 + 1)
 
 
 @pytest.mark.parametrize(("weight", "gap"), [(1, 2.0), (2, 1.0)])
 def test_only_another_weight_begins_an_interval(weight, gap):
-    result = audit(told(f"a+ a+ a+ b+ a! a. a={weight} a! a."))
+    result = measure_fairness(told(f"a+ a+ a+ b+ a! a. a={weight} a! a."))
     assert result.gap.seconds == gap
 
 
 def test_depth_is_of_those_that_are_out_at_once():
-    assert audit(told("a+ b+ a! a. b! b.")).depth == 1
-    assert audit(told("a+ b+ a! b! a. b.")).depth == 2
+    assert measure_fairness(told("a+ b+ a! a. b! b.")).depth == 1
+    assert measure_fairness(told("a+ b+ a! b! a. b.")).depth == 2
 
 
 def test_gaps_are_by_weight_and_what_was_served_is_not():
     log = told("a+ a+ b+ a!")
     log.settled(9.0, log.index("a"), spent=4.0, weight=8.0)
-    result = audit(log)
+    result = measure_fairness(log)
     assert result.gap.seconds == 0.5
     assert result.served == {"a": 4.0, "b": 0.0}
     assert result.utilisation(2) == 4.0 / (2 * 9.0)
@@ -512,15 +520,15 @@ def given(rounds, names="ab", *, joins=None):
 
 
 def test_what_agendas_took_counts_and_not_what_they_were_charged():
-    result = audit(given([[("a", 1.0, 1.0), ("b", 1.0, 3.0)]] * 60))
+    result = measure_fairness(given([[("a", 1.0, 1.0), ("b", 1.0, 3.0)]] * 60))
     assert result.jain == pytest.approx(0.8)
     once = [[("a", 500.0, 1.0), ("b", 1.0, 1.0)]]
-    assert audit(given(once + [[("a", 1.0, 1.0), ("b", 1.0, 1.0)]] * 60)).jain == 1.0
+    assert measure_fairness(given(once + [[("a", 1.0, 1.0), ("b", 1.0, 1.0)]] * 60)).jain == 1.0
 
 
 def test_what_was_given_before_a_third_came_counts_too():
     a, b, c = (("a", 1.0, 1.0), ("b", 1.0, 1.0), ("c", 1.0, 1.0))
-    result = audit(given([[a, a, a, b]] * 40 + [[a, b, c]] * 40, joins=("c", 41)))
+    result = measure_fairness(given([[a, a, a, b]] * 40 + [[a, b, c]] * 40, joins=("c", 41)))
     assert result.competitors == 3
     assert result.jain == pytest.approx(9 / (3 * (16 / 9 + 4 / 9 + 1)))
 
@@ -529,7 +537,7 @@ def test_what_was_given_before_a_third_came_counts_too():
 def test_who_is_given_nothing_while_the_others_are_is_no_exception(after):
     """Served only once all others are done, or never: it competed all the time."""
     a, c = ("a", 1.0, 1.0), ("c", 1.0, 1.0)
-    result = audit(given([[a, c]] * 1_000 + after, "abc"))
+    result = measure_fairness(given([[a, c]] * 1_000 + after, "abc"))
     assert result.competitors == 3
     assert result.jain == pytest.approx(2 / 3, abs=0.001)
 
@@ -541,7 +549,7 @@ def test_too_large_a_charge_of_anybody_widens_the_bound_by_its_weight(max_paired
         log.emitted(9.0, log.index(name), charged=charged, spent=1.0)
     for name, weight in (("a", 1.0), ("a", 1.0), ("b", 1.0), ("b", 1.0), ("c", 2.0)):
         log.settled(10.0, log.index(name), spent=1.0, weight=weight)
-    result = audit(log, max_paired=max_paired)
+    result = measure_fairness(log, max_paired=max_paired)
     assert {result.gap.ahead, result.gap.behind} == {"a", "b"}
     assert result.gap.bound == (3 + 1) * (1 + 1) + 3 * (2 + 1) * (3 - 1) / 2
 

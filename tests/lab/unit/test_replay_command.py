@@ -108,7 +108,7 @@ def later(monkeypatch, capsys):
     async def replay(count, *arguments):
         day = Day(1)
         await day.pass_hours(120)
-        known = day.beginnings()[:count]
+        known = day.replay_starts()[:count]
         decisions = [one for one in day.decisions() if one.round > 2]
         record = SimpleNamespace(
             inputs=day.inputs,

@@ -100,7 +100,7 @@ def test_what_the_api_let_in_is_not_refused_any_more_but_counts(secret):
     stamp = sign(SECRET, key=None, value=plain.value)
     header = ADMITTED_HEADER if secret is None else (RECORD_SIGNATURE_HEADER, stamp)
     assert hall.sort(sent("few", count=4, headers=[header]))[:2] == (4, 0)
-    assert hall.door.present("few") == 4
+    assert hall.door.ready_count("few") == 4
     assert not hall.admission.take_has_decided()
 
 

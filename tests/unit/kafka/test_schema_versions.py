@@ -91,7 +91,7 @@ async def puller(records):
     window = AttemptWindow()
     claimer = Claimer(publisher, TOPICS, clock, puller_id="p", window=window)
     claimed = await claimer.claim(records)
-    return claimed.fresh, publisher.on(TOPICS.dead_letters)
+    return claimed.attempts, publisher.on(TOPICS.dead_letters)
 
 
 async def scheduler(records):
@@ -129,7 +129,7 @@ async def deliveries(records):
     scheduler = KafkaHttpDeliveries(Settings(), None)
     received = []
     scheduler._reject = received.append
-    scheduler._delivered.remember = received.append
+    scheduler._receive, scheduler._api_id = received.append, "x"
     for one in records:
         scheduler._on_record(one)
     return received, range(len(records) - len(received))
@@ -158,7 +158,7 @@ async def queries(records):
     for one in records:
         answer = asyncio.get_running_loop().create_future()
         client._pending["q"] = answer
-        client._hear(one)
+        client._on_record(one)
         received += [answer.result()] if answer.done() else []
     return received, range(len(records) - len(received))
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from backlogs import START
 
-from pop_stream.model.agenda import MAX_OPERATIONS, Operation, appended, decode_appended
+from pop_stream.model.agenda import MAX_OPERATIONS, Operation, decode_appended, new_operations
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import AppendedOperation
 
@@ -15,9 +15,9 @@ def operations(count, name="one"):
 
 def test_an_agenda_grows_to_the_most_operations_and_not_beyond():
     known = [Operation(**one) for one in operations(MAX_OPERATIONS - 2)]
-    assert len(appended(operations(2, "new"), to=known)) == 2
+    assert len(new_operations(operations(2, "new"), to=known)) == 2
     with pytest.raises(SubmissionError) as refused:
-        appended(operations(3, "new"), to=known)
+        new_operations(operations(3, "new"), to=known)
     [issue] = refused.value.issues
     assert issue.value == "3 operations"
     assert f"would have {MAX_OPERATIONS + 1} operations" in issue.message

@@ -94,9 +94,9 @@ def test_a_customer_nobody_defined_has_the_defaults():
 
 def test_insights_of_a_pool_are_at_home_together():
     known = Definitions(insights={"a": Insight(id="a", pool="gpu"), "b": Insight(id="b")})
-    assert known.home("a") == b"pool/gpu"
-    assert known.home("b") == b"b"
-    assert known.home("unknown") == b"unknown"
+    assert known.routing_key("a") == b"pool/gpu"
+    assert known.routing_key("b") == b"b"
+    assert known.routing_key("unknown") == b"unknown"
 
 
 def test_a_file_is_read_by_tables():

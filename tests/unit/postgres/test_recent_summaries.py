@@ -15,7 +15,7 @@ def known(*lifecycle, version=1):
 
 def test_what_goes_on_is_remembered_without_its_body():
     recent = SummaryCache()
-    recent.keep([known(accepted(), claimed(1), version=2)])
+    recent.put([known(accepted(), claimed(1), version=2)])
     found = recent.get("a1")
     assert (found.version, found.is_complete, found.summary.body) == (2, True, b"")
     assert found.summary.puller_id
@@ -23,15 +23,15 @@ def test_what_goes_on_is_remembered_without_its_body():
 
 def test_what_has_ended_is_not():
     recent = SummaryCache()
-    recent.keep([known(accepted(), claimed(1))])
-    recent.keep([known(accepted(), claimed(1), succeeded(2))])
+    recent.put([known(accepted(), claimed(1))])
+    recent.put([known(accepted(), claimed(1), succeeded(2))])
     assert recent.get("a1") is None
 
 
 def test_what_was_written_last_is_dropped_last():
     recent = SummaryCache(size=2)
     for agenda_id in ("a1", "a2", "a1", "a3"):
-        recent.keep([known(accepted(0, agenda_id))])
+        recent.put([known(accepted(0, agenda_id))])
     assert [recent.get(one) is not None for one in ("a1", "a2", "a3")] == [True, False, True]
     assert len(recent) == 2
 
@@ -50,13 +50,13 @@ LARGE = msgspec.Raw(b'"' + b"x" * 5_000 + b'"')
 )
 def test_what_is_large_is_read_again(story):
     recent = SummaryCache()
-    recent.keep([known(accepted())])
-    recent.keep([known(*story)])
+    recent.put([known(accepted())])
+    recent.put([known(*story)])
     assert recent.get("a1") is None
 
 
 def test_after_a_failure_nothing_is_certain():
     recent = SummaryCache()
-    recent.keep([known(accepted())])
-    recent.forget()
+    recent.put([known(accepted())])
+    recent.clear()
     assert recent.get("a1") is None

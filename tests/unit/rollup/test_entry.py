@@ -8,7 +8,7 @@ from aiokafka import ConsumerRecord
 from pop_stream.kafka.lifecycle_reader import MAX_CLOCK_AHEAD, read
 from pop_stream.model.events.codec import decode_lifecycle, encode, frame
 from pop_stream.model.events.lifecycle import AgendaEmitted, AgendaFailed
-from pop_stream.rollup.rollup import spans
+from pop_stream.rollup.rollup import offset_ranges
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -112,7 +112,7 @@ def test_spans_lead_from_the_known_position_past_the_last_ended_record():
         value = frame([emitted_json("a1"), emitted_json("a2")])
         entries += read(record(value, partition=partition, offset=offset), now=NOW)[0]
     known = {0: 10, 3: 2, 4: 8}
-    assert spans(entries, known) == {0: (10, 16), 3: (2, 3)}
-    assert spans(entries[:3], known) == {0: (10, 15)}
-    assert spans(entries[:1], known) == {0: (10, 12)}
-    assert spans(entries[3:5], known) == {0: (10, 16), 3: (2, 2)}
+    assert offset_ranges(entries, known) == {0: (10, 16), 3: (2, 3)}
+    assert offset_ranges(entries[:3], known) == {0: (10, 15)}
+    assert offset_ranges(entries[:1], known) == {0: (10, 12)}
+    assert offset_ranges(entries[3:5], known) == {0: (10, 16), 3: (2, 2)}

@@ -71,14 +71,14 @@ def test_a_page_deleted_late_takes_along_only_what_had_ended(has_begun, later):
 
     second = Sent(topic.data)
     another, its = taken_over(second, 4)
-    assert len(another.slots.refs()) == 4
+    assert len(another.index.refs()) == 4
     if has_begun:
         keep(its, another, several("c", 2))
     arrive(topic, second.sent)
     arrive(topic, first.sent)
 
     third, last = taken_over(topic, 5)
-    refs = {*third.slots.refs()}
+    refs = {*third.index.refs()}
     assert {one for one in refs if not one.startswith("a")} == (
         {"b-0", "b-1", "c-0", "c-1"} if has_begun else {"b-0", "b-1"}
     )

@@ -108,7 +108,7 @@ async def test_a_minimum_is_kept_against_any_weight():
 async def test_insights_of_a_pool_share_a_partition():
     world = PoolWorld(pooled("a"), pooled("b"), Insight(id="c"))
     assert world.home("a") == world.home("b")
-    assert world.definitions.current.home("c") == b"c"
+    assert world.definitions.current.routing_key("c") == b"c"
 
 
 async def test_an_event_sent_astray_is_sent_on():

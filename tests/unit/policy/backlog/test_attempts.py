@@ -170,7 +170,7 @@ def test_a_silent_attempt_is_lost_and_another_follows_soon():
     assert "60 s" in event.message
     assert [(stop.attempt, stop.reason) for stop in news.stops] == [(1, "outdated")]
     assert one.commands.due_at == NOW + 62
-    assert one.attempts.lost == 1
+    assert one.attempts.leases_expired == 1
     assert state(one, "b") == (CLAIMED, 1)
 
 
@@ -199,7 +199,7 @@ def test_a_sign_of_life_of_an_attempt_before_keeps_no_other_alive():
 def test_leases_that_end_together_are_all_counted():
     one = started(placed("a"), placed("b"))
     assert one.attempts.expire_leases(NOW + 61, NOW + 61) == 2
-    assert one.attempts.lost == 2
+    assert one.attempts.leases_expired == 2
 
 
 def test_an_outdated_sign_of_life_is_answered_with_a_stop():

@@ -342,7 +342,10 @@ def test_who_was_given_most_by_another_algorithm_is_where_newcomers_begin():
     assert one.queue.virtual_time == 50.0
     assert {flow.tag for flow in one.queue.flows()} == {50.0}
     told = one.drain_delta()
-    assert {name: tags.tag for name, tags in told.tags.items()} == {"ann": 50.0, "bob": 50.0}
+    assert {name: tags.tag for name, tags in told.fairness.items()} == {
+        "ann": 50.0,
+        "bob": 50.0,
+    }
 
 
 def test_by_age_keys_are_none_after_a_change_and_after_a_restart():
@@ -376,7 +379,7 @@ def test_whereabouts_of_an_agenda():
     where = one.position_of("ann-3")
     assert (where.state, where.flow.customer_id, where.cost) == (READY, "ann", 1.0)
     assert where.flow is one.queue.flow("ann")
-    assert one.cost_of(where.flow.line.head()) == 1.0
+    assert one.cost_of(where.flow.customer_queue.head()) == 1.0
 
 
 # ---- state ----
@@ -399,8 +402,8 @@ def test_a_delta_holds_what_an_event_changed():
     one.choose(1)
     delta = one.drain_delta()
     note = AgendaRecord(ref=0, state=EMITTED, attempt=1, charge=1.0, cost=1.0)
-    assert delta.slots == (note,)
-    assert delta.tags["ann"].tag == 1.0
+    assert delta.records == (note,)
+    assert delta.fairness["ann"].tag == 1.0
     assert delta.origins == {"0": (5, 0)}
     assert (delta.emitted, delta.claimed, delta.rounds, delta.next_page) == (1, 0, 1, 1)
 
@@ -449,7 +452,7 @@ def test_a_snapshot_says_nothing_of_attempts_that_are_over():
     give_back(one, "ann-0", 1)
     one.choose(1)
     one.settle(settled("ann-0", attempt=2))
-    assert one.snapshot().slots == ()
+    assert one.snapshot().records == ()
     assert ids(reloaded([(0, agendas)], one.snapshot()).choose(5)) == ["ann-1"]
 
 
@@ -498,9 +501,9 @@ def test_notes_of_pages_that_are_gone_are_passed_over():
         claimed=0,
         rounds=1,
         next_page=5,
-        slots=(AgendaRecord(ref=ref_of(3, 1), state=EMITTED),),
+        records=(AgendaRecord(ref=ref_of(3, 1), state=EMITTED),),
         gone={"4": "3"},
-        tags={"ann": FairnessState(tag=2.0)},
+        fairness={"ann": FairnessState(tag=2.0)},
     )
     one = reloaded([], delta)
     assert (one.ready, one.in_flight, one.next_page) == (0, 0, 5)
@@ -605,7 +608,7 @@ def test_operation_types_that_are_used_no_more_are_let_go():
     one = backlog()
     one.place([placed("a", operation_types=("one", "off"))])
     one.snapshot()
-    assert one.slots._types == {}
+    assert one.index._types == {}
 
 
 # ---- parts ----
@@ -616,27 +619,27 @@ def delta_of(**fields):
 
 
 def test_an_empty_delta_is_one_part():
-    assert delta_of().parts(10) == [delta_of()]
+    assert delta_of().split(10) == [delta_of()]
 
 
 def test_parts_come_to_the_whole():
     whole = delta_of(
-        slots=tuple(AgendaRecord(ref=number, state=EMITTED) for number in range(25)),
+        records=tuple(AgendaRecord(ref=number, state=EMITTED) for number in range(25)),
         gone={str(number): "f" for number in range(3)},
-        tags={f"c{number}": FairnessState(tag=float(number)) for number in range(40)},
+        fairness={f"c{number}": FairnessState(tag=float(number)) for number in range(40)},
         learned={f"t{number}": 1.0 for number in range(11)},
         ratios={f"c{number}": 2.0 for number in range(31)},
         origins={"0": (1, 2)},
     )
-    parts = whole.parts(10)
+    parts = whole.split(10)
     assert len(parts) == 4
-    assert tuple(note for part in parts for note in part.slots) == whole.slots
-    for kind in ("gone", "tags", "learned", "ratios"):
-        apply_merge_patch = {}
+    assert tuple(note for part in parts for note in part.records) == whole.records
+    for kind in ("gone", "fairness", "learned", "ratios"):
+        merged = {}
         for part in parts:
             assert len(getattr(part, kind)) <= 10
-            apply_merge_patch |= getattr(part, kind)
-        assert apply_merge_patch == getattr(whole, kind)
+            merged |= getattr(part, kind)
+        assert merged == getattr(whole, kind)
     assert {part.next_page for part in parts} == {5}
     assert all(part.origins == whole.origins for part in parts)
 
@@ -647,11 +650,11 @@ def test_a_customer_with_many_keys_is_cut_too():
         "few": FairnessState(tag=1.0, keys={"a": 1.0}),
         "many": FairnessState(tag=3.0, keys_virtual_time=2.0, keys=keys),
     }
-    parts = delta_of(tags=tags).parts(30)
+    parts = delta_of(fairness=tags).split(30)
     found = {}
     for part in parts:
-        assert sum(1 + len(one.keys) for one in part.tags.values()) <= 31
-        for name, one in part.tags.items():
+        assert sum(1 + len(one.keys) for one in part.fairness.values()) <= 31
+        for name, one in part.fairness.items():
             assert (one.tag, one.keys_virtual_time) == (
                 tags[name].tag,
                 tags[name].keys_virtual_time,
@@ -678,7 +681,7 @@ def test_a_page_knows_which_slots_are_gone():
     for slot in (0, 5, 511):
         page.forget(slot)
     assert [*slots_of_bitmap(page.gone())] == [0, 5, 511]
-    assert page.left == PAGE_SLOTS - 3
+    assert page.remaining == PAGE_SLOTS - 3
     assert page.states.count(GONE) == 3
 
 
@@ -693,11 +696,11 @@ def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
     note = AgendaRecord(ref=ref_of(1, 2), state=CLAIMED, attempt=2, charge=0.5, cost=1.0)
     kept = Delta(
         virtual_time=1.0, emitted=3, claimed=2, rounds=1, next_page=2,
-        slots=(note,), gone={"1": "f"}, tags=tags,
+        records=(note,), gone={"1": "f"}, fairness=tags,
     )  # fmt: skip
     told = msgspec.json.decode(msgspec.json.encode(kept))
-    assert told["slots"] == [[ref_of(1, 2), CLAIMED, 2, 0.5, 1.0, None]]
-    assert told["tags"] == {"acme": [2.0, 1.0, {"k": 1.5}, 0, 0.0]}
+    assert told["records"] == [[ref_of(1, 2), CLAIMED, 2, 0.5, 1.0, None]]
+    assert told["fairness"] == {"acme": [2.0, 1.0, {"k": 1.5}, 0, 0.0]}
     assert (told["gone"], told["next_page"]) == ({"1": "f"}, 2)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
     short = msgspec.convert([3, READY], AgendaRecord)
@@ -803,7 +806,7 @@ def test_who_is_idle_and_owes_nothing_is_not_in_a_snapshot():
     one = backlog()
     one.place([*several("ann", 1), *several("bob", 5)])
     settled_all(one, 4, spent_s=1.0)
-    assert one.snapshot().tags.keys() == {"bob"}
+    assert one.snapshot().fairness.keys() == {"bob"}
 
 
 def test_with_strict_priorities_every_level_goes_on_at_its_own_time():
@@ -825,8 +828,8 @@ def test_all_that_has_not_ended_counts_before_a_restart_and_after_it():
     for chosen in one.choose(3):
         one.claim(chosen.agenda_id, 1)
     one.settle(settled("ann-0"))
-    assert one.slots.total == 4
-    assert reloaded([(0, agendas)], one.drain_delta()).slots.total == 4
+    assert one.index.total == 4
+    assert reloaded([(0, agendas)], one.drain_delta()).index.total == 4
 
 
 def test_the_number_of_a_page_that_no_delta_knows_is_not_used_again():
@@ -844,15 +847,15 @@ def test_what_is_gone_is_neither_found_nor_told_after_a_restart():
     before = one.drain_delta()
     one.settle(settled("ann-0"))
     fresh = reloaded([(0, agendas)], before, one.drain_delta())
-    assert fresh.slots.find("ann-0") is None
-    assert fresh.snapshot().slots == ()
+    assert fresh.index.find("ann-0") is None
+    assert fresh.snapshot().records == ()
     assert ids(reloaded([(0, agendas)], fresh.snapshot()).choose(9)) == ["ann-1"]
 
 
 def test_after_a_restart_too_nothing_came_later_than_now():
     fresh = backlog()
     fresh.restore([(0, [placed("a", after=18_000)])], [], NOW)
-    page, slot = fresh.slots.at(0)
+    page, slot = fresh.index.at(0)
     assert page.arrivals[slot] == NOW
 
 
@@ -873,7 +876,7 @@ def test_who_has_work_with_the_scheduler_is_known_until_it_is_out_or_ended():
     cancel(one, "ann-2")
     one.choose(1)
     for each in (one, reloaded([(0, agendas)], one.snapshot())):
-        assert dict(each.slots.pending_by_customer) == {"ann": 1, "bob": 1}
+        assert dict(each.index.pending_by_customer) == {"ann": 1, "bob": 1}
 
 
 def test_how_urgent_one_is_follows_from_when_agendas_come_and_end():

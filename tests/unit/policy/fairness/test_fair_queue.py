@@ -525,7 +525,7 @@ def test_the_memory_of_idle_keys_is_bounded():
         fill(queue, "a", [2 * number], key=f"k{number}")
         refs(queue, 2)
     queue.forget_idle()
-    assert len(queue.flow("a").line.tags) <= 3
+    assert len(queue.flow("a").customer_queue.tags) <= 3
 
 
 def test_a_line_that_runs_empty_keeps_no_keys():
@@ -534,7 +534,7 @@ def test_a_line_that_runs_empty_keeps_no_keys():
         fill(queue, "a", [2 * number], key=f"k{number}")
         fill(queue, "a", [2 * number + 1], key=f"l{number}")
         refs(queue, 2)
-    assert queue.flow("a").line.tags == {}
+    assert queue.flow("a").customer_queue.tags == {}
 
 
 def test_withdrawn_agendas_are_passed_over_wherever_they_stand():
@@ -588,7 +588,7 @@ def test_ahead_counts_what_goes_first():
     queue = queue_of()
     fill(queue, "a", range(5))
     fill(queue, "a", [9], priority=1, key="x")
-    line = queue.flow("a").line
+    line = queue.flow("a").customer_queue
     assert line.ahead(lambda _: entry(3)) == 4
     assert line.ahead(lambda _: entry(9, priority=1)) == 0
 
@@ -769,7 +769,7 @@ def test_an_agenda_taken_out_of_turn_is_paid_for():
     queue = queue_of()
     fill(queue, "a", range(5))
     fill(queue, "b", range(10, 15))
-    pick = queue.take("a", entry(3), cost=2.0)
+    pick = queue.pick_out_of_turn("a", entry(3), cost=2.0)
     assert (pick.customer_id, pick.ref, pick.cost, pick.charge) == ("a", 3, 2.0, 2.0)
     assert (queue.ready, queue.in_flight) == (9, 1)
     assert picked(queue, 4) == "bbab"
@@ -780,7 +780,7 @@ def test_what_is_taken_out_of_turn_does_not_move_the_present():
     fill(queue, "a", range(5))
     fill(queue, "b", range(10, 15))
     assert picked(queue, 1, cost=10.0) == "a"
-    queue.take("a", entry(3), cost=1.0)
+    queue.pick_out_of_turn("a", entry(3), cost=1.0)
     assert (queue.virtual_time, queue.flow("a").tag) == (0.0, 11.0)
 
 
@@ -789,14 +789,14 @@ def test_a_paused_newcomers_agenda_that_is_taken_is_paid_for_from_the_present_on
     fill(queue, "a", range(20))
     picked(queue, 11)
     fill(queue, "b", [100])
-    queue.take("b", entry(100), cost=3.0)
+    queue.pick_out_of_turn("b", entry(100), cost=3.0)
     assert queue.flow("b").tag == queue.virtual_time + 3.0
 
 
 def test_taking_the_last_one_leaves_nothing_to_pick():
     queue = queue_of()
     fill(queue, "a", [1])
-    queue.take("a", entry(1), cost=2.0)
+    queue.pick_out_of_turn("a", entry(1), cost=2.0)
     assert queue.pick(lambda _: 1.0) is None
 
 
@@ -1183,7 +1183,7 @@ def at_two_levels(shares=EQUAL):
     fill(queue, "a", range(10), priority=1)
     picked(queue, 5, cost=100.0)
     for _ in range(5):
-        queue.withdraw("a", queue.flow("a").line.head())
+        queue.withdraw("a", queue.flow("a").customer_queue.head())
     return queue
 
 

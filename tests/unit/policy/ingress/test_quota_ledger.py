@@ -92,9 +92,9 @@ def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
     one = door()
     one.apply(counted("media", ready=1), now_s=0)
     one.apply(counted("other", ready=1), now_s=0)
-    assert one.present("ready") == 2
+    assert one.ready_count("ready") == 2
     one.apply(counted("media", ready=0), now_s=0)
-    assert one.present("ready") == 1
+    assert one.ready_count("ready") == 1
     one.apply(counted("other", is_complete=True), now_s=0)
     assert admitted(one, "ready") == 3
 
@@ -102,23 +102,23 @@ def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
 def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
     api, ingest, third = door("api"), door("ingest"), door("third")
     api.admit("ready", "media", now_s=0)
-    assert (api.present("ready"), third.present("ready")) == (1, 0)
+    assert (api.ready_count("ready"), third.ready_count("ready")) == (1, 0)
     api.record_position("ready", (7, 0), lane=2)
     tell(api, ingest, third)
-    assert third.present("ready") == 1
+    assert third.ready_count("ready") == 1
     ingest.count_admitted("ready")
     ingest.record_position("ready", (7, 0), lane=("media", 2))
     ingest.mark_processed({2: 8})
     tell(ingest, api, third)
     tell(api, ingest, third)
-    assert [one.present("ready") for one in (api, ingest, third)] == [1, 1, 1]
+    assert [one.ready_count("ready") for one in (api, ingest, third)] == [1, 1, 1]
     for one in (api, ingest, third):
         one.apply(counted(placed={"2": (7, 0)}, ready=1), now_s=0)
     tell(ingest, api, third)
-    assert [one.present("ready") for one in (api, ingest, third)] == [1, 1, 1]
+    assert [one.ready_count("ready") for one in (api, ingest, third)] == [1, 1, 1]
     for one in (api, ingest, third):
         one.apply(counted(placed={"2": (7, 0)}, ready=0), now_s=0)
-    assert [one.present("ready") for one in (api, ingest, third)] == [0, 0, 0]
+    assert [one.ready_count("ready") for one in (api, ingest, third)] == [0, 0, 0]
 
 
 def test_what_could_not_be_written_counts_no_more():
@@ -126,7 +126,7 @@ def test_what_could_not_be_written_counts_no_more():
     one.admit("ready", "media", now_s=0)
     one.release("ready")
     one.release("ready")
-    assert one.present("ready") == 0
+    assert one.ready_count("ready") == 0
     assert admitted(one, "ready") == 3
 
 
@@ -147,9 +147,9 @@ def test_a_door_that_fell_silent_counts_no_more_and_one_that_speaks_does():
     assert not tell(other, one, now_s=1)
     tell(other, one, now_s=FULL_REPORT_INTERVAL_S)
     one.drain_reports(FULL_REPORT_INTERVAL_S + PEER_EXPIRY_S)
-    assert one.present("ready") == 1
+    assert one.ready_count("ready") == 1
     one.drain_reports(FULL_REPORT_INTERVAL_S + PEER_EXPIRY_S + 1)
-    assert one.present("ready") == 0
+    assert one.ready_count("ready") == 0
 
 
 def test_nothing_is_told_while_nothing_changes():
@@ -164,7 +164,7 @@ def test_a_newcomer_hears_all_within_seconds():
     one.admit("ready", "media", now_s=0)
     tell(one)
     tell(one, late, now_s=FULL_REPORT_INTERVAL_S)
-    assert late.present("ready") == 1
+    assert late.ready_count("ready") == 1
 
 
 def test_what_is_told_again_counts_once():
@@ -188,8 +188,8 @@ def test_a_rate_that_is_no_more_is_not_counted_any_longer():
 def test_several_that_are_begun_together_end_one_by_one():
     in_flight = InFlightSubmissions()
     for _ in range(3):
-        in_flight.begin("acme")
-    in_flight.place("acme", "lane", (7, 0))
+        in_flight.reserve("acme")
+    in_flight.locate("acme", "lane", (7, 0))
     in_flight.discard("acme")
     assert in_flight.counts == {"acme": 2}
     in_flight.advance("lane", (7, 0))
@@ -209,7 +209,7 @@ def test_many_customers_are_told_in_several_records(monkeypatch):
     told = tell(one, other)
     assert [len(event.in_flight) for event in told] == [MAX_CUSTOMERS_PER_RECORD, 1]
     assert [event.is_complete for event in told] == [True, False]
-    assert all(other.present(name) == 1 for name in customers)
+    assert all(other.ready_count(name) == 1 for name in customers)
 
 
 # ---- the rate ----
@@ -328,11 +328,11 @@ def test_in_a_long_lane_neighbours_of_a_customer_leave_together_and_late_ones_to
     monkeypatch.setattr(quotas, "LONG_LANE", 0)
     in_flight = InFlightSubmissions()
     for offset in (5, 7, 6):
-        in_flight.begin("a")
-        in_flight.place("a", "lane", (offset, 0))
-    in_flight.begin("b")
-    in_flight.place("b", "lane", (8, 0))
-    in_flight.place("b", "lane", (9, 0))  # never begun
+        in_flight.reserve("a")
+        in_flight.locate("a", "lane", (offset, 0))
+    in_flight.reserve("b")
+    in_flight.locate("b", "lane", (8, 0))
+    in_flight.locate("b", "lane", (9, 0))  # never reserved
     in_flight.advance("lane", (6, 0))
     assert in_flight.counts == {"a": 3, "b": 1}
     in_flight.advance("lane", (8, 0))

@@ -52,8 +52,8 @@ def mixed(aging_s=None, algorithm="weighted_fair", shares=None):
 
 def told_and_come(target) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """All that wait with their positions, as told and as they come out."""
-    slots = target.slots
-    waiting = [one for one, ref in slots.refs().items() if slots.state(ref) == READY]
+    index = target.index
+    waiting = [one for one, ref in index.refs().items() if index.state(ref) == READY]
     told = {one: where(target, one).position for one in waiting}
     by_turn = sorted(told.items(), key=lambda one: one[1])
     return by_turn, [(one, number) for number, one in enumerate(order(target), start=1)]

@@ -1,4 +1,4 @@
-"""What a summary tells of attempts: which are over, and why."""
+"""What a summary says of attempts: which are over, and why."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from pop_stream.policy.lifecycle.states import (
     AttemptStatus,
     State,
     ended_in_earlier_attempt,
-    lost,
+    lease_lost_error,
 )
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("newest", [1, 2, 3])
 def test_an_attempt_is_over_once_it_has_ended_or_another_follows(newest, state):
-    error = lost("a1", 2, AttemptStatus(newest, state))
+    error = lease_lost_error("a1", 2, AttemptStatus(newest, state))
     if newest == 3:
         assert (error.reason, error.state) == ("followed", None)
         assert "attempt 3 follows it; stop working on it" in str(error)
