@@ -337,9 +337,9 @@ async def test_a_lease_ends_on_the_clock_of_what_was_heard(world, watch):
     await bring(world, placed("a"))
     await noted(world, claims=claims("a"))
     await watch.pass_time(60)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     await watch.pass_time(3)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_signs_of_life_keep_a_lease(world, watch):
@@ -348,7 +348,7 @@ async def test_signs_of_life_keep_a_lease(world, watch):
     for _ in range(10):
         await watch.pass_time(30)
         await noted(world, heartbeats=claims("a"))
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
 
 
 async def test_while_the_relay_is_behind_no_lease_ends(world, watch):
@@ -356,10 +356,10 @@ async def test_while_the_relay_is_behind_no_lease_ends(world, watch):
     await noted(world, claims=claims("a"))
     watch.lags.end_offsets, watch.lags.relay_offsets = {0: 5}, {0: 4}
     await watch.pass_time(300)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     watch.lags.relay_offsets = {0: 5}
     await watch.pass_time(2)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(world, watch):
@@ -370,9 +370,9 @@ async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(
     await watch.pass_time(300)
     watch.lags.end_offsets = {}
     await watch.pass_time(59)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     await watch.pass_time(5)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leases_again(
@@ -383,12 +383,12 @@ async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leas
     await noted(world, claims=(replace(by_http, by_http=True), *claims("b")))
     watch.lags.api_processes = 0
     await watch.pass_time(200)
-    assert watch.attempts().lost == 1, "the one that was claimed from Kafka"
+    assert watch.attempts().leases_expired == 1, "the one that was claimed from Kafka"
     watch.lags.api_processes = 2
     await watch.pass_time(60)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
     await watch.pass_time(65)
-    assert watch.attempts().lost == 2
+    assert watch.attempts().leases_expired == 2
 
 
 @pytest.mark.parametrize("processes", [1, None])
@@ -400,7 +400,7 @@ async def test_while_the_api_is_there_or_cannot_be_asked_for_leases_end(
     await noted(world, claims=(replace(by_http, by_http=True),))
     watch.lags.api_processes = processes
     await watch.pass_time(63)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_an_api_that_is_gone_for_good_keeps_nothing_from_others():
@@ -423,23 +423,23 @@ async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(world, watch):
     await watch.pass_time(5)
     world.clock.move(timedelta(minutes=10))
     await watch.pass_time(50)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
 
 
 async def test_what_pullers_went_past_comes_back(world, watch):
     await bring(world, placed("a"))
     watch.lags.by_insight["media"] = [0, 0, 0, 0]
     await watch.pass_time(60)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     await watch.pass_time(10)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_what_no_puller_has_read_yet_may_wait_for_ever(world, watch):
     await bring(world, placed("a"))
     watch.lags.by_insight["media"] = [1, 1, 1, 1]
     await watch.pass_time(600)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
 
 
 async def test_a_cancel_of_what_nobody_claimed_is_done_within_seconds(world, watch):
