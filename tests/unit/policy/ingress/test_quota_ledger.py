@@ -18,8 +18,8 @@ from pop_stream.policy.ingress.usage import (
     MemoryLoad,
     UsageDelta,
     UsageTotals,
-    chunks,
     capacity_limits,
+    chunks,
 )
 
 START = "2026-01-01T00:00:00Z"
