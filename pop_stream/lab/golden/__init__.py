@@ -17,6 +17,8 @@ Modules, in the order of reading:
 - `workload`: the work. It covers each kind of agenda, command, failure, quota, webhook and
   pull once, and waits at each step for what the next one needs, so that what happens is the
   same in each run and only when differs.
+- `world`: the system seen from outside, with which the work is done, and the HTTP server that
+  operations and webhooks call.
 - `run`: starts and ends the system, and reads topics, answers, summaries and tables.
 - `normal_form`: what is left out or masked, the file's format, and the comparison.
 - `command`: `pop-stream lab golden`.

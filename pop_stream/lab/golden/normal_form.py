@@ -16,77 +16,21 @@ import re
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pop_stream.lab.golden.run import PREFIX, GoldenNames, decoded, events_of, plain
+from pop_stream.lab.golden.world import Json
 
-Json = Any
-"""Whatever JSON can say."""
 Found = dict[str, list[Json]]
 """What there is, by path."""
 
 # ---- what is called otherwise by now: name in the golden file -> name in the code ----
 
 RENAMES: Final[Mapping[str, Mapping[str, str]]] = {
-    "topics": {
-        "counts": "quota-usage",
-        "handouts": "deliveries",
-        "pulls": "poll-demand",
-        "answers": "query-replies",
-        "dead-callbacks": "dead-webhooks",
-    },
-    "values": {
-        "insight.noted": "insight.attempts.reported",
-        "insight.asked": "queue.queried",
-        "insight.answered": "queue.described",
-        "insight.placed": "insight.agendas.routed",
-        "backlog.counted": "backlog.usage",
-        "door.counted": "ingress.usage",
-        "agenda.handed": "agenda.delivered",
-        "pull.wanted": "poll.wanted",
-        "pull.returned": "delivery.returned",
-        "pull.refused": "poll.rejected",
-        "agenda.renewed": "agenda.heartbeat",
-        "agenda.readied": "agenda.ready",
-        "agenda.given.up": "agenda.exhausted",
-        "intake": "ingest",
-        "callback.given.up": "webhook.exhausted",
-        "2": "1",
-        "of schema version '99', but 1 to 3 can be read here": (
-            "of schema version '99', but 1 to 2 can be read here"
-        ),
-    },
-    "fields": {
-        "door_id": "ingress_id",
-        "under_way": "in_flight",
-        "begun": "started_up_to",
-        "handled": "processed_up_to",
-        "is_whole": "is_complete",
-        "question_id": "query_id",
-        "held_after": "tracked_after",
-        "held_up_to": "tracked_up_to",
-        "holds": "tracked",
-        "renewals": "heartbeats",
-        "unproven": "unverified",
-        "heard_until": "relayed_until",
-        "is_api_away": "is_api_unavailable",
-        "wants_news": "expedite_reports",
-        "awaited": "sync_matched",
-        "placed": "routed",
-        "rises_at": "priority_rises_at",
-        "heard_at": "last_heartbeat_at",
-        "callback_id": "webhook_id",
-        "callbacks": "webhooks",
-        "given_up_at": "exhausted_at",
-        "reconciliation_walks": "reconciliation_scans",
-        "place": "accepted_at",
-        "walk": "scan",
-        "removals": "removal_watermark",
-    },
-    "settings": {
-        "POP_CALLBACK_KEYS": "POP_WEBHOOK_KEYS",
-        "POP_CALLBACK_NETWORKS": "POP_WEBHOOK_NETWORKS",
-    },
+    "topics": {},  # without the prefix
+    "values": {},  # types of events and all other whole texts
+    "fields": {},  # of records, answers, rows, headers; and tables
+    "settings": {},  # variables
 }
 
 
@@ -103,9 +47,9 @@ def either(*names: str) -> frozenset[str]:
 # ---- what differs between two runs of the same code ----
 
 SHAPED: Final = either(
-    *("answers", "counts", "decisions", "pulls", "scheduler-ready-changelog"),
-    *("insight.tick", "insight.asked", "insight.noted", "insight.placed"),
-    *("agenda.progressed", "agenda.renewed"),
+    *("query-replies", "quota-usage", "decisions", "poll-demand", "scheduler-ready-changelog"),
+    *("insight.tick", "queue.queried", "insight.attempts.reported", "insight.agendas.routed"),
+    *("agenda.progressed", "agenda.heartbeat"),
     "why-held",
 )
 """Topics, types of events and steps of the work of which only the fields are kept. Of those
@@ -113,7 +57,7 @@ that are also named below, single parts are kept besides."""
 PARTS: Final = either("agendas", "claims", "settlements", "commands", "chosen")
 """Fields of these with one part for each agenda, whichever record it came with."""
 _ARRAYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "claims": ("agenda_id", "attempt", "awaited", "by_http"),
+    "claims": ("agenda_id", "attempt", "sync_matched", "by_http"),
     "settlements": ("agenda_id", "attempt", "outcome", "spent_s", "retryable", "message"),
     "commands": (
         *("agenda_id", "action", "priority", "rank", "by", "reason", "attempt", "origin"),
@@ -133,7 +77,7 @@ FRAMED: Final = either("agenda-events", "ready")
 OPTIONAL: Final = frozenset(
     (kind, field)
     for event, fields in {
-        "insight.tick": ("lag", "lags", "emitted", "heard_until", "is_api_away"),
+        "insight.tick": ("lag", "lags", "emitted", "relayed_until", "is_api_unavailable"),
     }.items()
     for kind in either(event)
     for field in either(*fields)
@@ -141,9 +85,9 @@ OPTIONAL: Final = frozenset(
 """Fields of shaped events that are there in some runs only."""
 COMPACTED: Final = either("definitions")
 """Topics in which a repeat says nothing."""
-DROPPED: Final = either("wants_news", "awaited", "idle", "origin")
+DROPPED: Final = either("expedite_reports", "sync_matched", "idle", "origin")
 """Fields that are there if it happened so."""
-MASKED: Final = either("spent_s", "api_id", "dispatcher_id", "offset", "present")
+MASKED: Final = either("lease_token", "spent_s", "api_id", "dispatcher_id", "offset", "present")
 """Fields whose numbers and texts differ."""
 SHOWN_HEADERS: Final = either("pop-schema", "pop-admitted")
 TEXTS: Final = (
@@ -156,8 +100,8 @@ TEXTS: Final = (
 """What differs within texts, and what stands for it."""
 
 SETTINGS: Final = {
-    "POP_CALLBACK_KEYS": '["a golden key that is long enough"]',
-    "POP_CALLBACK_NETWORKS": '["127.0.0.0/8"]',
+    "POP_WEBHOOK_KEYS": '["a golden key that is long enough"]',
+    "POP_WEBHOOK_NETWORKS": '["127.0.0.0/8"]',
     "POP_RECONCILE_EVERY": "0",  # finds what happens to be on its way
     "POP_HEARTBEAT": "PT1H",  # how many there are depends on time
 }

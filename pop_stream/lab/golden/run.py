@@ -14,23 +14,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import asyncpg
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from pop_stream.lab.golden.workload import (
-    DEFINITIONS,
-    WITHIN_S,
-    GoldenWorld,
-    until,
-    work_through,
-)
-
-Json = Any
-"""Whatever JSON can say."""
+from pop_stream.lab.golden.workload import DEFINITIONS, work_through
+from pop_stream.lab.golden.world import WITHIN_S, GoldenWorld, Json, until
 
 PREFIX: Final = "pop."
 QUIET_S: Final = 4.0

@@ -5,19 +5,11 @@ and only its times differ. Instants are far enough away for a machine that is in
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from time import time_ns
-from typing import Any, Final
+from typing import Final
 
-import aiohttp
-from aiohttp import web
-from aiokafka import AIOKafkaProducer
-
-Json = Any
-"""Whatever JSON can say."""
+from pop_stream.lab.golden.world import GoldenPeer, GoldenWorld, Json, operation, until
 
 DEFINITIONS: Final = """
 [customers.anna]
@@ -65,21 +57,13 @@ TEMPLATE: Final = {
     },
 }
 BRIEF_MS: Final = 5_000
-ME: Final = {"puller_id": "golden-worker"}
 _DONE: Final = {"name": "do", "state": "succeeded", "result": {"pages": 1}}
 COMPLETIONS: Final[Json] = {
     "good": {"outcome": "succeeded", "spent_s": {"manual.work": 2}, "operations": [_DONE]},
     "again": {"outcome": "failed", "message": "try again", "spent_s": {"manual.work": 1}},
     "stop": {"outcome": "stopped", "spent_s": {"manual.work": 1}},
 }
-WITHIN_S: Final = 120.0
-POLL_S: Final = 0.1
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "expired", "refused"})
-
-
-def operation(name: str, kind: str = "noop", payload: Json = None, **more: Json) -> Json:
-    """One operation of an agenda."""
-    return {"name": name, "type": kind, "payload": payload, **more}
 
 
 def agenda(agenda_id: str, *operations: Json, customer: str = "anna", **more: Json) -> Json:
@@ -91,155 +75,6 @@ def agenda(agenda_id: str, *operations: Json, customer: str = "anna", **more: Js
 def after(seconds: float) -> str:
     """The instant in so many seconds."""
     return datetime.fromtimestamp(time_ns() / 1e9 + seconds, UTC).isoformat()
-
-
-async def until(what: str, seen: Callable[[], Awaitable[object]]) -> None:
-    """Poll until it is so.
-
-    Raises:
-        TimeoutError: If it never is; names what was waited for.
-    """
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            while not await seen():  # noqa: ASYNC110  # it is in other processes
-                await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        msg = f"waited {WITHIN_S:g} s for {what}"
-        raise TimeoutError(msg) from None
-
-
-class GoldenPeer:
-    """The HTTP server that operations and webhooks call: it fails and waits as configured.
-
-    Attributes:
-        url: Where it listens.
-    """
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.called: set[str] = set()
-        self.failures = {"/once": 1, "/never": 1_000_000}
-        self.opened = asyncio.Event()
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        """Listen on a free port."""
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, handle_signals=False)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            yield
-        finally:
-            self.opened.set()
-            await runner.cleanup()
-
-    def operation(self, name: str, path: str, **more: Json) -> Json:
-        """One that calls this server."""
-        return operation(name, "http", {"url": self.url + path, **more})
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        path = request.path
-        self.called.add(path)
-        if path.startswith("/gate"):
-            await self.opened.wait()
-        status = 410 if path == "/gone" else 200
-        if self.failures.get(path, 0):
-            self.failures[path] -= 1
-            status = 503
-        headers = {"Server": "golden", "Date": "Thu, 01 Jan 1970 00:00:00 GMT"}
-        return web.json_response({"path": path}, status=status, headers=headers)
-
-
-class GoldenWorld:
-    """The running system: does the work on it and reads what came of that.
-
-    Attributes:
-        answers: Of every step that is part of the golden file, by its name.
-        agendas: Ids of all that was submitted.
-    """
-
-    def __init__(
-        self, http: aiohttp.ClientSession, producer: AIOKafkaProducer, submissions: str
-    ) -> None:
-        self.http, self.producer, self.submissions = http, producer, submissions
-        self.peer = GoldenPeer()
-        self.answers: dict[str, Json] = {}
-        self.agendas: set[str] = set()
-
-    async def call(self, step: str, method: str, path: str, body: Json = None) -> Json:
-        """One request; its answer, the last if there are several, is noted under the step."""
-        headers = {"X-Correlation-Id": f"golden-{step}"}
-        async with self.http.request(
-            method, f"/v1/{path}", json=body, headers=headers
-        ) as answer:
-            found = await answer.json(content_type=None)
-            self.answers[step] = {"status": answer.status, "body": found}
-            return found
-
-    async def submit(self, step: str, *agendas: Json) -> None:
-        """Over HTTP; a lone one by itself, several as a list."""
-        self.agendas |= {one["id"] for one in agendas}
-        await self.post(step, "agendas", agendas[0] if len(agendas) == 1 else agendas)
-
-    async def write(self, value: bytes | Json, key: str | None = None, **more: Json) -> None:
-        """Over Kafka."""
-        encoded = value if isinstance(value, bytes) else json.dumps(value).encode()
-        await self.producer.send_and_wait(
-            self.submissions, encoded, key=key.encode() if key else None, **more
-        )
-
-    async def post(self, step: str, path: str, body: Json = None) -> Json:
-        """One request that wants something."""
-        return await self.call(step, "POST", path, {} if body is None else body)
-
-    async def pull(self, step: str, insight: str) -> Json:
-        """Pull until an agenda came; notes the answer that brought it."""
-        found: list[Json] = []
-
-        async def came() -> bool:
-            answer = await self.post(step, f"insights/{insight}/pull", {**ME, "wait_s": 20})
-            found.extend(answer["agendas"])
-            return bool(found)
-
-        await until(f"an agenda of {insight}", came)
-        return found[0]
-
-    async def get(self, path: str) -> Json:
-        """What is answered, unless it is an error."""
-        async with self.http.get(f"/v1/{path}") as answer:
-            return await answer.json() if answer.ok else None
-
-    async def until_state(self, states: str | frozenset[str], *ids: str) -> None:
-        """Until all these agendas are in one of the states."""
-        wanted = {states} if isinstance(states, str) else states
-        for one in ids:
-
-            async def is_there(agenda_id: str = one) -> bool:
-                found = await self.get(f"agendas/{agenda_id}")
-                return found is not None and found["state"] in wanted
-
-            await until(f"{one} to be {states}", is_there)
-
-    async def until_called(self, *paths: str) -> None:
-        """Until somebody called all these paths of the peer."""
-
-        async def is_called() -> bool:
-            return self.peer.called.issuperset(paths)
-
-        await until(f"calls of {paths}", is_called)
-
-    async def until_idle(self, insight: str) -> None:
-        """Until the scheduler has nothing of an insight any more."""
-
-        async def is_idle() -> bool:
-            found = await self.get(f"insights/{insight}/queue")
-            names = ("ready", "lag", "in_flight")
-            return found is not None and not any(found[name] for name in names)
-
-        await until(f"insight {insight} to be idle", is_idle)
 
 
 async def define(world: GoldenWorld) -> None:
@@ -299,9 +134,9 @@ async def submit_over_http(world: GoldenWorld) -> None:
     await world.post("run", f"{letter}/run", {**given, "priority": 2})
     await world.post("run-badly", f"{letter}/run", {"payload": {}, "params": {}})
     world.agendas.add("h-letter")
-    for name in ("told", "gone"):
+    for name in ("taken", "gone"):
         url = f"{world.peer.url}/{name}"
-        await world.submit(f"callback-{name}", agenda(f"c-{name}", callback_url=url))
+        await world.submit(f"webhook-{name}", agenda(f"c-{name}", callback_url=url))
 
 
 def graph_of(peer: GoldenPeer) -> Json:
@@ -378,7 +213,7 @@ async def wait_and_command(world: GoldenWorld) -> None:
 async def meet_quota(world: GoldenWorld) -> None:
     """A paused customer that may have two agendas has a third one refused, however it comes."""
     for name in ("q-1", "q-2"):
-        await world.submit(f"quota-{name}", agenda(name, customer="dora"))
+        await world.submit_within_quota(f"quota-{name}", agenda(name, customer="dora"))
     await world.until_state("ready", "q-1", "q-2")
     await world.post("quota-q-3", "agendas", agenda("q-3", customer="dora"))
     await world.write(agenda("q-4", customer="dora"), key="q-4")
@@ -398,28 +233,30 @@ async def meet_quota(world: GoldenWorld) -> None:
 async def work_by_hand(world: GoldenWorld) -> None:
     """A worker without Kafka: success, failure and another attempt, a stop."""
     for name in ("good", "again", "stop"):
-        one, attempt = f"m-{name}", f"agendas/m-{name}/attempts/1"
+        one = f"m-{name}"
         work = operation("do", "manual.work", {"for": name})
         await world.submit(f"manual-{name}", agenda(one, work))
         await world.pull(f"pull-{name}", "manual")
         await world.until_state("running", one)
-        await world.post(f"heartbeat-{name}", f"{attempt}/heartbeat", ME)
+        await world.report(f"heartbeat-{name}", one, 1, kind="heartbeat")
         report: Json = {"operations": [{"name": "do", "state": "running", "percent": 40}]}
         if name == "good":
             then = operation("post", "manual.work", depends_on=["do"])
             report["append"] = {"by": "do", "operations": [then]}
-        await world.post(f"report-{name}", f"{attempt}/progress", ME | report)
+        await world.report(f"report-{name}", one, 1, kind="progress", body=report)
         if name == "stop":
             await world.post("cancel-manual", f"agendas/{one}/cancel")
             await until("the stop", lambda: is_stopping(world))
-            await world.post("heartbeat-stopping", f"{attempt}/heartbeat", ME)
-        await world.post(f"complete-{name}", f"{attempt}/complete", ME | COMPLETIONS[name])
+            await world.report("heartbeat-stopping", one, 1, kind="heartbeat")
+        end = COMPLETIONS[name]
+        await world.report(f"complete-{name}", one, 1, kind="complete", body=end)
         if name == "again":
             await world.until_state(frozenset({"ready", "waiting", "emitted"}), one)
             await world.pull("pull-second", "manual")
-            await world.post("report-outdated", f"{attempt}/heartbeat", ME)
-            second = f"agendas/{one}/attempts/2/complete"
-            await world.post("complete-second", second, ME | COMPLETIONS["good"])
+            await world.until_running(one, 2)
+            await world.report("report-outdated", one, 1, kind="heartbeat")
+            end = COMPLETIONS["good"]
+            await world.report("complete-second", one, 2, kind="complete", body=end)
         await world.until_state(ENDED, one)
 
 
@@ -434,9 +271,10 @@ async def lose_lease(world: GoldenWorld) -> None:
     await world.submit("brief", agenda("l-silent", work))
     await world.pull("pull-and-vanish", "brief")
     second = await world.pull("pull-lost", "brief")
-    await world.post("report-late", "agendas/l-silent/attempts/1/heartbeat", ME)
-    path = f"agendas/l-silent/attempts/{second['attempt']}/complete"
-    await world.post("complete-lost", path, ME | COMPLETIONS["good"])
+    await world.until_running("l-silent", second["attempt"])
+    await world.report("report-late", "l-silent", 1, kind="heartbeat")
+    attempt, end = second["attempt"], COMPLETIONS["good"]
+    await world.report("complete-lost", "l-silent", attempt, kind="complete", body=end)
     await world.until_state("succeeded", "l-silent")
 
 
@@ -458,7 +296,7 @@ async def take_turns(world: GoldenWorld) -> None:
     for _ in ["t-first", *ids]:
         one = (await world.pull("turn", "fair"))["agenda_id"]
         order.append(one)
-        await world.post(f"turn-{one}", f"agendas/{one}/attempts/1/complete", ME | ended)
+        await world.report(f"turn-{one}", one, 1, kind="complete", body=ended)
         await world.until_state("succeeded", one)
     del world.answers["turn"]
     world.answers["order"] = {
@@ -483,7 +321,7 @@ async def work_through(world: GoldenWorld) -> None:
         ):
             tasks.create_task(part(world))
     await world.until_state(ENDED, *sorted(world.agendas))
-    await world.until_called("/told", "/gone")
+    await world.until_called("/taken", "/gone")
     await world.call("delete", "DELETE", "agendas/s-0")
     for insight in ("general", "manual", "brief", "fair"):
         await world.until_idle(insight)
