@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
@@ -159,7 +158,6 @@ class Claimer:
             except BaseException:
                 self._forget(attempts)
                 raise
-            crash_points.crash_point("puller.claimed")
             now = monotonic()
             self._claimed_attempts |= {
                 one.agenda_id: ClaimedAttempt(one, now) for one in attempts

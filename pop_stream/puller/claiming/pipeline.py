@@ -9,7 +9,6 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from pop_stream import crash_points
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import ClaimedBatch, Claimer
@@ -245,7 +244,6 @@ class ClaimPipeline:
         capacity, claimer = self._claim_context.capacity, self._claim_context.claimer
         ours = batch.claimed.attempts if is_committed else ()
         if ours:
-            crash_points.crash_point("puller.committed")
             capacity.note_claim(monotonic() - batch.taken_s)
             for emitted in ours:
                 self._claim_context.starter.start(emitted, claimed_s=batch.taken_s)

@@ -6,7 +6,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
-from pop_stream import crash_points
 from pop_stream.clock import wait_until_set
 from pop_stream.kafka.share_consumer import ShareGroupConsumer
 from pop_stream.kafka.topics import InsightSubscription
@@ -94,7 +93,6 @@ class ShareInsightConsumer:
             )
             try:
                 if await member.acknowledge(ours, released=others):
-                    crash_points.crash_point("puller.committed")
                     capacity.note_claim(monotonic() - taken_s)
                     for emitted in claimed.attempts:
                         self._claim_context.starter.start(emitted, claimed_s=taken_s)

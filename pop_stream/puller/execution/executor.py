@@ -11,7 +11,6 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import Diagnostic, OperationProgress
@@ -285,7 +284,6 @@ class AttemptExecutor:
     def _end(self, active: ActiveAttempt, failure: Failure | None) -> None:
         if active.has_ended:
             return
-        crash_points.crash_point("puller.ran")
         active.has_ended = True
         run, stop = active.run, active.stop
         end = AttemptOutcome(

@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 import structlog
 
 from pop_stream.kafka.batch_consumer import BatchPacer
-from pop_stream.kafka.errors import MessageSizeTooLargeError
-from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
+from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.lifecycle import (
     AgendaFailed,
@@ -18,7 +18,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
     LifecycleEvent,
 )
-from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.publisher import Publisher, Record, RecordTooLargeError
 from pop_stream.puller.reporting.attempt_events import encoded_size
 
 BATCH_EVENTS: Final = 2_000
@@ -118,7 +118,7 @@ async def publish_lifecycle(
     records = [*await _records(publisher, topic, lifecycle), *others]
     try:
         await publish_until_acknowledged(publisher, records)
-    except MessageSizeTooLargeError:
+    except RecordTooLargeError:
         await _publish_one_by_one(publisher, records)
 
 
@@ -137,7 +137,7 @@ async def _publish_one_by_one(publisher: Publisher, records: Sequence[Record]) -
     for record in records:
         try:
             await publish_until_acknowledged(publisher, [record])
-        except MessageSizeTooLargeError as error:
+        except RecordTooLargeError as error:
             # The parts of an event are bounded so that this cannot be; one event too large
             # must not keep all others back.
             _log.error("lifecycle.too_large", key=record.key, error=str(error))
