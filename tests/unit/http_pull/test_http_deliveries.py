@@ -27,7 +27,7 @@ async def test_nothing_is_asked_for_before_it_could_be_heard_what_is_handed_out(
     handouts = KafkaHttpDeliveries(Settings(), publisher)
     telling = asyncio.create_task(handouts._publish_demand())
     waits = timedelta(seconds=30)
-    taking = asyncio.create_task(handouts.take("media", 1, waits, is_connected=lambda: True))
+    taking = asyncio.create_task(handouts.poll("media", 1, waits, is_connected=lambda: True))
     try:
         for _ in range(20):
             await asyncio.sleep(0)
