@@ -1,4 +1,4 @@
-"""The command `pop-stream`, also as `python -m pop_stream`: the product's commands and the lab's."""
+"""The command `pop-stream`, also as `python -m pop_stream`: the product and the lab."""
 
 from pop_stream.cli.main import app, main
 from pop_stream.lab.commands import add_commands

@@ -1,4 +1,4 @@
-"""Whose the objects are that paths name."""
+"""Whom the objects belong to that paths name; the guard asks before any handler runs."""
 
 from pop_stream.api.definitions.naming import ownership
 from pop_stream.api.http.access import PathObject

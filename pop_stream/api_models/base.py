@@ -1,9 +1,4 @@
-"""What all answers share.
-
-Errors, as RFC 9457 has them.
-
-What probes are answered with.
-"""
+"""What all answers share, and the answers of probes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,7 +19,7 @@ OptionalAgenda = Annotated[
         extra_json_schema={"anyOf": [{"$ref": "#/components/schemas/Agenda"}, {"type": "null"}]}
     ),
 ]
-"""An agenda, or null: JSON text cannot be told from None by its type."""
+"""An agenda, or null: by its type alone, JSON text and None are one."""
 
 NULL: Final = msgspec.Raw(b"null")
 """The JSON of no JSON."""

@@ -1,4 +1,4 @@
-"""What may be wanted of agendas over HTTP, and the lists they are chosen from."""
+"""Commands for agendas, their results, and the lists that agendas are chosen from."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal

@@ -1,4 +1,4 @@
-"""Keys and the audit log, as clients see and ask for them."""
+"""API keys and the audit log, as they are requested and shown."""
 
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
@@ -35,7 +35,7 @@ class KeyRequest(BaseModel):
     )
     roles: frozenset[Role] = Field(
         min_length=1,
-        description="None that the caller has not; one told twice counts once.",
+        description="None that the caller has not; one given twice counts once.",
         json_schema_extra=_allow_duplicates,
     )
     title: Annotated[str, StringConstraints(max_length=200)] = ""

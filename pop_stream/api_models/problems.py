@@ -1,4 +1,4 @@
-"""TODO-DOC"""
+"""Problems, as RFC 9457 has them."""
 
 from collections.abc import Mapping
 from typing import Literal

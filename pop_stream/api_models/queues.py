@@ -1,4 +1,4 @@
-"""What waits in an insight, and why."""
+"""Answers about queues: what waits in an insight, and why an agenda waits."""
 
 from pop_stream.api_models.base import Instant, ResponseModel
 from pop_stream.policy.lifecycle.states import State

@@ -1,7 +1,4 @@
-"""What submitting is answered with.
-
-Where agendas go, and why.
-"""
+"""Answers to submissions, and explanations of where agendas are routed."""
 
 from typing import Annotated, Literal
 

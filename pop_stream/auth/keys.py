@@ -1,11 +1,10 @@
-"""Keys as callers show them: looked up, then remembered for a moment.
+"""API keys as callers show them: looked up, then cached for seconds; and how one is made.
 
-A key is asked for anew once what is known of it is `FRESH_FOR` old, so a revocation acts
-within that time. While Postgres is away, what `pop.definitions` last told of it counts, for
-nobody can make or revoke a key then; else a key seen within `STALE_FOR` goes on as it was. One
-that is not known either way cannot be judged, which is no reason to call it wrong.
-
-Makes keys; the only place where a secret comes into being.
+A key is looked up again once what is known of it is `FRESH_FOR` old, so a revocation acts
+within that time. While Postgres is away nobody can make or revoke a key, so what
+`pop.definitions` last said of it counts; else a key seen within `STALE_FOR` goes on as it was.
+One that is not known either way cannot be judged, which is no reason to call it wrong:
+`UnavailableError`.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ class ApiKeyCache:
     Args:
         store: The truth.
         clock: For how old an answer is.
-        relayed: What was last told of a key, for when the truth cannot be asked.
+        relayed: What `pop.definitions` last said of a key, for when Postgres is away.
     """
 
     def __init__(

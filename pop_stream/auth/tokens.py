@@ -1,7 +1,4 @@
-"""Bearer tokens of an issuer elsewhere: JSON Web Tokens, and what their claims mean here.
-
-Who sends a request, from the value of its header `Authorization`.
-"""
+"""Bearer tokens of an issuer elsewhere, what their claims mean here, and who a header names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,7 +127,7 @@ class CredentialVerifier:
         """Who the header belongs to.
 
         Raises:
-            UnauthenticatedError: If nobody can be told from it.
+            UnauthenticatedError: If it identifies nobody.
             UnavailableError: If that cannot be found out now.
         """
         token = bearer_token(authorization)

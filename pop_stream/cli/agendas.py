@@ -1,7 +1,4 @@
-"""`pop-stream agenda …`: list agendas, and say what is to become of them.
-
-Clients of the HTTP API: `submit`, `progress` and `watch`.
-"""
+"""`pop-stream agenda …`, `submit`, `progress` and `watch`: clients of the HTTP API."""
 
 import asyncio
 import json
@@ -29,7 +26,7 @@ app = typer.Typer(
 )
 
 FIELDS: Final = ("customer", "insight", "link", "external", "correlation", "title", "state")
-"""What agendas may be chosen by; each may be told several times, and any value fits."""
+"""What agendas may be chosen by; each may be given several times, and any value fits."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Agendas by id.")]
 Where = Annotated[
@@ -81,11 +78,11 @@ def why(
     as_json: JsonFlag = False,
 ) -> None:
     """Say why an agenda is where it is, and about how long it will wait."""
-    told = with_api(lambda client: client.why(agenda_id))
+    answer = with_api(lambda client: client.why(agenda_id))
     if as_json:
-        emit(told)
+        emit(answer)
     else:
-        typer.echo(told.why)
+        typer.echo(answer.why)
 
 
 def _add_plain(action: str, text: str) -> None:
@@ -104,7 +101,8 @@ def _add_plain(action: str, text: str) -> None:
 
 
 _add_plain(
-    "cancel", "End agendas: at once while they wait; while they run, their pullers are told."
+    "cancel",
+    "End agendas: at once while they wait; while they run, their pullers are notified.",
 )
 _add_plain("hold", "Let agendas that wait wait until they are released.")
 _add_plain("release", "Let agendas that are held take their turn.")
@@ -126,8 +124,8 @@ def reprioritise(  # noqa: PLR0913, PLR0917  # one for each option
 ) -> None:
     """Change where waiting agendas stand among their customer's own."""
     moves = {"priority": priority, "rank": rank}
-    told = {key: value for key, value in moves.items() if value is not None}
-    wish = {"action": "reprioritise", "reason": reason, "dry_run": dry_run, **told}
+    changes = {key: value for key, value in moves.items() if value is not None}
+    wish = {"action": "reprioritise", "reason": reason, "dry_run": dry_run, **changes}
     _command(wish, _chosen(ids, where), as_json=as_json)
 
 
@@ -173,13 +171,13 @@ def resubmit(
 ) -> None:
     """Submit refused agendas again, those that pass by the definitions in force now."""
     chosen = _chosen(ids, where)
-    told = with_api(lambda client: client.resubmit(_selection(chosen), dry_run=dry_run))
+    result = with_api(lambda client: client.resubmit(_selection(chosen), dry_run=dry_run))
     if as_json:
-        emit(told)
+        emit(result)
         return
     verb = "would be submitted" if dry_run else "submitted"
-    typer.echo(f"{verb} {told.resubmitted}, still refused {told.still_refused}")
-    for one in told.reasons:
+    typer.echo(f"{verb} {result.resubmitted}, still refused {result.still_refused}")
+    for one in result.reasons:
         typer.echo(f"  {one.id}: {one.reason}")
 
 
@@ -231,7 +229,7 @@ def _command(wish: Mapping[str, object], chosen: _Chosen, *, as_json: bool) -> N
 
 
 def _show(result: "BulkResult") -> None:
-    done = "would be told" if result.dry_run else "told"
+    done = "would be sent" if result.dry_run else "sent"
     typer.echo(f"{result.commanded} of {result.matched} agendas {done}: {result.action}")
     for state, number in result.passed_over.items():
         typer.echo(f"  {number} passed over: {state.value}")

@@ -1,4 +1,4 @@
-"""How commands call the API; imports nothing of it before it is called."""
+"""How commands call the API; nothing of it is imported before a command runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

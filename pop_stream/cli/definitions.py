@@ -33,7 +33,7 @@ Assignments = Annotated[
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(metavar="FIELD=VALUE", help="Only those; a field told twice fits either."),
+    typer.Option(metavar="FIELD=VALUE", help="Only those; a field given twice fits either."),
 ]
 Params = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="JSON, else text.")

@@ -1,4 +1,4 @@
-"""API keys from the machine that holds the database: how the first one comes to be."""
+"""`pop-stream key …`, on the machine that holds the database: how the first key is made."""
 
 import asyncio
 import getpass

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pop_stream import crash_points
 from pop_stream.operations.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,10 +96,6 @@ def run_part(body: PartBody) -> None:
     from pop_stream.operations.lifetime import run_until_stopped
 
     settings = load_settings()
-    try:
-        crash_points.require_local_brokers(settings.kafka_bootstrap)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     logging.configure(settings)
 
     async def run(stop: asyncio.Event) -> None:

@@ -1,7 +1,4 @@
-"""What `submit`, `progress` and `watch` do.
-
-Agendas and links on a terminal.
-"""
+"""What `submit`, `progress` and `watch` do, and how agendas and links look on a terminal."""
 
 import asyncio
 import json
@@ -52,7 +49,7 @@ def progress_view(found: AgendaProgress) -> RenderableType:
     """An agenda with one bar per operation."""
     rows = Table.grid(padding=(0, 2))
     for one in found.operations:
-        text = one.message or "; ".join(told.message for told in one.diagnostics)
+        text = one.message or "; ".join(diagnostic.message for diagnostic in one.diagnostics)
         rows.add_row(
             one.name, _state(one.state), _bar(one.state, one.percent), Text(text, "dim")
         )
@@ -116,8 +113,12 @@ async def submit(body: bytes, *, wait: bool, as_json: bool) -> None:
         accepted = [str(one.id) for one in _accepted(result)]
         states = await _wait(client, accepted) if wait else {}
     if as_json:
-        told = json.loads(msgspec.json.encode(result))
-        emit({**told, "states": {k: one.value for k, one in states.items()}} if wait else told)
+        fields = json.loads(msgspec.json.encode(result))
+        emit(
+            {**fields, "states": {k: one.value for k, one in states.items()}}
+            if wait
+            else fields
+        )
     else:
         _show_submitted(result, states)
     failed = sum(state is not State.SUCCEEDED for state in states.values())
@@ -153,9 +154,9 @@ async def watch(agenda_id: str | None, link_id: str | None, *, as_json: bool) ->
     shown = console(as_json=as_json)
     moving = Live(console=shown, refresh_per_second=10)
     async with open_client() as client:
-        news = client.follow(agenda_id) if agenda_id else client.follow_link(link_id or "")
+        summaries = client.follow(agenda_id) if agenda_id else client.follow_link(link_id or "")
         with moving if shown.is_terminal else nullcontext():
-            async for last in news:
+            async for last in summaries:
                 moving.update(view(last))
                 if last.state.is_terminal:
                     break

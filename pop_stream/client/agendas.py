@@ -158,7 +158,7 @@ class AgendaCalls(Calls):
     ) -> AsyncIterator[ListedAgenda]:
         """All agendas that the caller sees and that fit, page after page.
 
-        None is told twice or left out when others come in meanwhile.
+        None is yielded twice or left out when others come in meanwhile.
 
         Raises:
             ApiError: If there is no answer.
@@ -184,7 +184,7 @@ class AgendaCalls(Calls):
     async def follow(self, agenda_id: str) -> AsyncIterator[AgendaProgress]:
         """The agenda's progress, now and after every change, until it has ended.
 
-        A stream that breaks is taken up again; what happened meanwhile is told as one change.
+        A stream that breaks is resumed; what happened meanwhile is yielded as one change.
         An agenda that is not known yet is waited for, three seconds.
 
         Raises:

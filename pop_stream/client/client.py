@@ -1,11 +1,4 @@
-"""The client: every operation of the API, by name.
-
-Calls for insights.
-
-Calls of those who run the service: probes, metrics, the document.
-
-Calls for agenda templates.
-"""
+"""The client: every operation of the API by name, each group of them a `Calls` of its own."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Calls that say what is to become of agendas."""
+"""Calls that command agendas: cancel, hold, release, reprioritise, rerun, delete."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,7 +13,7 @@ class CommandCalls(Calls):
     """Cancel, hold, release, reprioritise, rerun and delete agendas, one or many."""
 
     async def cancel(self, agenda_id: str, *, reason: str = "") -> CommandResult:
-        """End the agenda: at once while it waits; while it runs, its puller is told.
+        """End the agenda: at once while it waits; while it runs, its puller is notified.
 
         Raises:
             NotFoundError: If there is none.
@@ -65,8 +65,8 @@ class CommandCalls(Calls):
             ApiError: If there is no answer.
         """
         moves = {"priority": priority, "rank": rank}
-        told = {name: one for name, one in moves.items() if one is not None}
-        return await self._command("reprioritise", agenda_id, {**told, "reason": reason})
+        changes = {name: one for name, one in moves.items() if one is not None}
+        return await self._command("reprioritise", agenda_id, {**changes, "reason": reason})
 
     async def rerun(
         self,
@@ -113,7 +113,7 @@ class CommandCalls(Calls):
 
         Raises:
             ApiRefusedError: If its filter is empty, or a field is wrong; `issues` say which.
-            ApiError: If there is no answer; some may have been told.
+            ApiError: If there is no answer; some may have been commanded.
         """
         return await self._transport.post(
             BulkResult, "commands", body=to_json(command), is_repeatable=command.dry_run

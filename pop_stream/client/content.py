@@ -1,4 +1,4 @@
-"""Bodies: what is sent as JSON, and what JSON is taken as."""
+"""Bodies: what is sent as JSON, and what JSON is read as."""
 
 import json
 from collections.abc import Mapping

@@ -31,7 +31,7 @@ class StoredDefinition(Generic[D]):
     Attributes:
         version: Grows with every change; what `if_match` takes.
         insight_ids: Of a pool, the insights that share it, at most 1,000; else empty.
-        content: All fields, as the API told them.
+        content: All fields, as the API answers them.
     """
 
     definition: D

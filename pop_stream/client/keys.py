@@ -70,7 +70,7 @@ class KeyCalls(Calls):
         title: str = "",
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Make a key; its token is told here and nowhere again.
+        """Make a key; its token is shown here and nowhere again.
 
         Args:
             roles: None that the caller has not.

@@ -94,7 +94,7 @@ class PullCalls(Calls):
 
         Raises:
             ApiConflictError: If the lease is lost: stop, and report nothing more.
-            ApiRefusedError: If a report is not sound; nothing was told.
+            ApiRefusedError: If a report is not sound; nothing was recorded.
             ApiError: If there is no answer.
         """
         content = {"puller_id": puller_id, "operations": operations}
@@ -118,7 +118,7 @@ class PullCalls(Calls):
 
         Raises:
             ApiConflictError: If the lease is lost: stop, and report nothing more.
-            ApiRefusedError: If one is not sound; nothing was told.
+            ApiRefusedError: If one is not sound; nothing was recorded.
             ApiError: If there is no answer.
         """
         content = {"puller_id": puller_id, "append": {"by": by, "operations": operations}}
@@ -136,9 +136,9 @@ class PullCalls(Calls):
         diagnostics: Sequence[DiagnosticReport] = (),
         spent_s: Mapping[str, float] | None = None,
     ) -> ReportAcknowledgement:
-        """Tell how the attempt ended.
+        """Report how the attempt ended.
 
-        A try whose answer was lost may have been heard; the next is then answered with
+        A try whose answer was lost may have been recorded; the next is then answered with
         `ApiConflictError`, if the agenda is known to have ended by then.
 
         Args:
@@ -153,7 +153,7 @@ class PullCalls(Calls):
 
         Raises:
             ApiConflictError: If the lease is lost, or has ended.
-            ApiRefusedError: If a report is not sound; nothing was told.
+            ApiRefusedError: If a report is not sound; nothing was recorded.
             ApiError: If there is no answer.
         """
         content = {

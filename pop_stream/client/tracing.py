@@ -1,4 +1,4 @@
-"""What ties requests to the work that leads to them."""
+"""Trace context: ties requests to the work that leads to them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

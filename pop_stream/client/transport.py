@@ -1,8 +1,6 @@
-"""Requests to one API: sent, sent again where that is safe, and their answers judged.
+"""Requests to one API: sent, repeated where that is safe, and their answers judged.
 
-Server-sent events, as they come over a connection.
-
-When a request is sent again.
+Also server-sent events, as they come over a connection.
 """
 
 import asyncio
@@ -89,7 +87,7 @@ class Retry:
 
 
 RETRY: Final = Retry()
-"""What a client does unless it is told otherwise."""
+"""How a client retries by default."""
 
 NO_RETRY: Final = Retry(within=timedelta(0))
 """Every request is sent once."""
@@ -230,7 +228,7 @@ class Transport:
     async def follow(self, *parts: str) -> AsyncGenerator[ServerEvent, None]:
         """The events of a stream, which is taken up again whenever it breaks or ends.
 
-        What is told first then is the present state; if it was told before, it is left out.
+        The first event then is the present state; if it was yielded before, it is left out.
 
         Raises:
             ApiError: If it cannot be taken up, or not again in time.

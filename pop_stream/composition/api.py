@@ -1,4 +1,4 @@
-"""What the HTTP API is made of."""
+"""Composes the HTTP API, with the dispatcher of pulls and the relay of the outbox beside it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -61,7 +61,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         pool = await enter(open_pool(settings))
         topics = Topics(settings.topic_prefix)
         publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
-        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
+        publishing = asyncio.create_task(publication.run(lambda: definitions.versions_by_key))
         stack.push_async_callback(_ended, publishing)
         yield ApiPorts(
             publisher=publish,

@@ -1,4 +1,4 @@
-"""Who tells callers and senders apart, as the settings ask."""
+"""Composes who authenticates callers and senders, as the settings ask."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The API that commands call."""
+"""Opens the client that commands call the API with."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What ingest and relay are made of."""
+"""Composes ingest and relay, which share a process."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the rollup is made of, with all that goes on beside it."""
+"""Composes the rollup, with reconciler, retention and webhooks beside it."""
 
 import asyncio
 from contextlib import AsyncExitStack

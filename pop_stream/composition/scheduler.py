@@ -1,4 +1,4 @@
-"""What the scheduler is made of."""
+"""Composes the scheduler."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,11 +1,4 @@
-"""Takes agendas for workers that pull over HTTP, and hands them to the process they asked.
-
-The processes of the API share the partitions of `pop.poll-demand`, so of each insight one of them is
-the dispatcher. It alone joins the insight's group, for the callers of all: were each process
-a member, a caller could wait at one while the next agenda lies in a partition of another.
-
-What a dispatcher has to tell and Kafka has not acknowledged, counted in bytes.
-"""
+"""The dispatcher: claims agendas for HTTP workers, and delivers them to API processes."""
 
 import asyncio
 import secrets
@@ -41,19 +34,19 @@ from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.puller.claiming.pipeline import ClaimContext
 from pop_stream.puller.consuming.subscription import run_subscription
-from pop_stream.puller.reporting.lease_keeper import LeaseRenewer
+from pop_stream.puller.reporting.lease_renewer import LeaseRenewer
 from pop_stream.puller.reporting.reporter import Reporter
 from pop_stream.settings import Settings
 
 MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
-"""Of agendas; from there on none is claimed for callers, who wish for a number of them, each of
-300 bytes or of nearly a megabyte."""
+"""Of agendas that Kafka has not acknowledged; from there on none is claimed. Callers ask for a
+number of agendas, each of which may have 300 bytes or nearly a megabyte."""
 
 DispatchEvent = DeliveryEvent | DeliveryReturned
 
 
 class DispatchOutbox:
-    """A queue with one reader; what it took counts until it says that it is told."""
+    """Events that Kafka has not acknowledged, counted in bytes; one reader."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[DispatchEvent] = asyncio.Queue()
@@ -65,19 +58,19 @@ class DispatchOutbox:
         return self._bytes >= MAX_PENDING_BYTES
 
     def put(self, event: DispatchEvent) -> None:
-        """Have it told; always taken, since what is claimed must go on."""
+        """Add an event; always accepted, since what is claimed must be delivered."""
         self._waiting.put_nowait(event)
         self._bytes += _size(event)
 
     async def take(self) -> list[DispatchEvent]:
-        """All that waits, once there is some."""
+        """All that wait, once there is one."""
         batch = [await self._waiting.get()]
         while not self._waiting.empty():
             batch.append(self._waiting.get_nowait())
         return batch
 
     def acknowledge(self, batch: list[DispatchEvent]) -> None:
-        """These are told."""
+        """These are in Kafka: they count no more."""
         self._bytes -= sum(map(_size, batch))
 
 
@@ -87,7 +80,7 @@ def _size(event: DispatchEvent) -> int:
 
 LINGER_S: Final = 15.0
 """A dispatcher stays in an insight's group for so long after the last caller: joining takes a
-rebalance, and its partitions wait for callers meanwhile."""
+rebalance, during which callers wait."""
 
 _POLL_MS: Final = 200
 _IDLE_POLL_MS: Final = 5_000
@@ -97,7 +90,7 @@ _log = structlog.get_logger()
 
 
 class _DemandSlots:
-    """As many as there are callers who wait; see `pipeline.Slots`."""
+    """As many slots as agendas are wanted and not claimed; see `pipeline.SlotPool`."""
 
     def __init__(self, demand: PollDemand) -> None:
         self._demand = demand
@@ -127,7 +120,7 @@ class _DemandSlots:
         self.wake()
 
     def note_claim(self, seconds: float) -> None:
-        """Callers wait anyway; nothing is claimed ahead of them."""
+        """Nothing: callers wait anyway, so none is claimed ahead of them."""
 
     def wake(self) -> None:
         self._is_free.set()
@@ -135,7 +128,12 @@ class _DemandSlots:
 
 @dataclass(slots=True)
 class _InsightDispatch:
-    """Where the agendas of one insight are handed out."""
+    """One insight whose agendas this process hands out.
+
+    Attributes:
+        demanded_s: When a caller last wanted any, on the monotonic clock.
+        unserved: Why its agendas cannot be claimed; empty if they can.
+    """
 
     demand: PollDemand
     slots: _DemandSlots
@@ -149,11 +147,11 @@ class Dispatcher:
 
     Args:
         settings: Where the cluster is.
-        publisher: For claims and handouts.
+        publisher: For claims and deliveries.
         clock: For the instants in them.
 
     Attributes:
-        orphaned: What counters that are closed have left.
+        orphaned: What closed dispatches have claimed and not delivered.
     """
 
     def __init__(self, settings: Settings, publisher: Publisher, clock: Clock) -> None:
@@ -164,7 +162,7 @@ class Dispatcher:
             publisher, self._topics, clock, puller_id=HTTP_PULLER, window=AttemptWindow()
         )
         self._reporter = Reporter(publisher, self._topics.agenda_events)
-        # Once handed out, an agenda is its worker's to keep alive.
+        # Once an agenda is delivered, its worker renews the lease.
         self._leases = LeaseRenewer(
             (),
             self._claimer,
@@ -193,7 +191,7 @@ class Dispatcher:
                     await asyncio.sleep(_RETRY_S)
 
     def close_all(self) -> None:
-        """Leave all insights: whoever owns the partitions next will hear who wants what."""
+        """Leave all insights: the partitions' next owners read who wants what."""
         self.orphaned.rebalance_started()
         for dispatch in self._dispatches.values():
             dispatch.stop.set()
@@ -205,14 +203,12 @@ class Dispatcher:
             self._settings,
             client_id="dispatcher",
             group_id=self._topics.group("pulls"),
-            # Nothing is committed: what was wanted earlier is wanted no more, or said again.
+            # Nothing is committed: what is still wanted is published again every second.
             auto_offset_reset="latest",
             partition_assignment_strategy=(RoundRobinAssignor,),
         )
         async with clients.started(consumer):
-            while self._topics.poll_demand not in await clients.shield_until_answered(
-                consumer.topics()
-            ):  # no event
+            while not await _exists(consumer, self._topics.poll_demand):  # noqa: ASYNC110  # no event
                 await asyncio.sleep(_RETRY_S)
             consumer.subscribe(
                 [self._topics.poll_demand], listener=_DispatchRebalanceListener(self)
@@ -222,7 +218,7 @@ class Dispatcher:
                 self._expire(monotonic())
 
     async def _poll(self, consumer: KafkaConsumer, feeds: asyncio.TaskGroup) -> None:
-        # Who wants nothing need not be looked after in between.
+        # Without demand nothing expires between two records.
         poll_ms = _POLL_MS if self._dispatches or self.orphaned.has_any else _IDLE_POLL_MS
         fetched = await consumer.getmany(timeout_ms=poll_ms)
         for record in (one for records in fetched.values() for one in records):
@@ -244,7 +240,7 @@ class Dispatcher:
             dispatch.slots.wake()
 
     def _open(self, insight_id: str, feeds: asyncio.TaskGroup) -> _InsightDispatch:
-        # A name of its own: counts of an earlier counter are none of this one.
+        # An id of its own, so that processes do not count for it what an earlier one sent.
         demand = PollDemand(secrets.token_hex(6))
         dispatch = _InsightDispatch(demand, _DemandSlots(demand), demanded_s=monotonic())
         self._dispatches[insight_id] = dispatch
@@ -312,7 +308,7 @@ class Dispatcher:
 
 @dataclass(frozen=True, slots=True)
 class _DispatchStarter:
-    """What a feed starts agendas with; see `pipeline.Starter`."""
+    """What a consumer starts attempts with; see `pipeline.AttemptStarter`."""
 
     dispatcher: Dispatcher
     dispatch: _InsightDispatch
@@ -326,7 +322,7 @@ class _DispatchRebalanceListener(RebalanceListener):  # type: ignore[misc]  # ai
         self._dispatcher = dispatcher
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Called before the group is joined again; those who want say so every second."""
+        """Called before the group is joined again; demand is published again every second."""
         if revoked:
             self._dispatcher.close_all()
 
@@ -334,6 +330,11 @@ class _DispatchRebalanceListener(RebalanceListener):  # type: ignore[misc]  # ai
         """Called once the group has settled."""
         self._dispatcher.orphaned.rebalance_ended(monotonic())
         _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
+
+
+async def _exists(consumer: KafkaConsumer, topic: str) -> bool:
+    existing: Collection[str] = await clients.shield_until_answered(consumer.topics())
+    return topic in existing
 
 
 def _decoded(record: ConsumedRecord) -> PollWanted | DeliveryReturned | None:

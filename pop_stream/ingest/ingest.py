@@ -14,7 +14,6 @@ from typing import Final
 import structlog
 from msgspec import Raw
 
-from pop_stream import crash_points
 from pop_stream.ingest.sender_authentication import (
     KafkaSubmissionQuota,
     SenderAuthenticator,
@@ -31,12 +30,8 @@ from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
 from pop_stream.kafka.clients import RebalanceListener
 from pop_stream.kafka.definitions import header_version
-from pop_stream.kafka.publisher import (
-    FRAME_BYTES,
-    lifecycle_records,
-    publish_until_acknowledged,
-    ready_record,
-)
+from pop_stream.kafka.event_records import FRAME_BYTES, lifecycle_records, ready_record
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.quota_gossip import QuotaGossip
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions
@@ -85,7 +80,7 @@ class DefinitionsBarrier:
             return
         try:
             async with asyncio.timeout(self._max_wait_s):
-                written = await self._definitions.written()
+                written = await self._definitions.end_offset()
                 wanted = max((one for one in newer if one <= written), default=0)
                 while self._definitions.read_up_to < wanted:  # noqa: ASYNC110  # no event
                     await asyncio.sleep(_POLL_EVERY_S)
@@ -193,15 +188,10 @@ class Ingest:
             ready_record(self._topics, current, _insight_routed(*page), partitions=partitions)
             for page in _pages(batch)
         ]
-        if crash_points.is_set(
-            "ingest.accepted"
-        ):  # else sent side by side, and either may be first
-            await publish_until_acknowledged(self._publisher, lifecycle)
-            crash_points.crash_point("ingest.accepted")
+        # Sent side by side: either may be first with the brokers, and a crash leave one only.
         await publish_until_acknowledged(
             self._publisher, [*lifecycle, *ready, *batch.dead_letters]
         )
-        crash_points.crash_point("ingest.routed")
         if self._quota_gossip is not None and self._has_quotas:
             self._quota_gossip.quota_ledger.mark_processed(ends)
         if batch.dead_letters:

@@ -1,4 +1,4 @@
-"""Consumes topics in batches, for a group: read, handle, commit, at a pace that fits the load."""
+"""Consumes topics in batches for a group: read, handle, commit, at a pace fit for the load."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -90,8 +90,8 @@ class BatchPacer:
 
     Args:
         min_interval_s: From the begin of one batch to the begin of the next; 0 does not wait.
-        max_interval_s: The same after a batch of `full_bytes` or more; smaller batches have an
-            interval in between. So under a flood each event costs less, and lone ones wait less.
+        max_interval_s: The same after a batch of `full_bytes` or more; after smaller batches it
+            is in between. So under a flood each event costs less, and lone ones wait less.
         full_bytes: At least 1.
         adaptive_factor: The interval is at least so many times the mean duration of batches, up
             to `max_interval_s`: where batches take long, processors or brokers are busy, and
@@ -149,7 +149,7 @@ class BatchPacer:
             self._on_expedite()
 
     def pace_fetches(self, consumer: AIOKafkaConsumer) -> None:
-        """Have a started consumer fetch only when the next batch is due; see `defer_fetches`."""
+        """Have a started consumer fetch only when a batch is due; see `defer_fetches`."""
         self._on_expedite = defer_fetches(consumer, lambda: self.pause_s)
 
     async def wait(self) -> None:
@@ -201,7 +201,7 @@ class OffsetCommitter:
             await self._commit()
 
     async def flush(self) -> None:
-        """Commit what is pending; called whenever there is nothing to handle, and at the end."""
+        """Commit what is pending; called when there is nothing to handle, and at the end."""
         await self._commit()
 
     async def _commit(self) -> None:

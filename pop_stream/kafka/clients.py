@@ -65,7 +65,7 @@ def _encode(payload: bytes) -> bytes:
 
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 FETCH_BYTES: Final = 32 * 1024 * 1024
-"""The most that one answer of a broker holds, of a partition and in all; as much is prefetched."""
+"""The most that one answer of a broker holds, of a partition and in all."""
 
 METADATA_AGE_MS: Final = 30_000
 """How old metadata may become; a topic that was missing is found no sooner."""
@@ -265,7 +265,7 @@ def consumer(
 
 
 async def evict_own_predecessor(settings: Settings, group: str, client_name: str) -> None:
-    """Evict the process that had this one's name before; does nothing for one without a name."""
+    """Evict the process that had this one's name before; without a name nothing happens."""
     if settings.instance is not None:
         await group_members.evict_predecessor(
             admin(settings, client_id="eviction"), group, client_name

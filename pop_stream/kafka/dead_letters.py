@@ -39,9 +39,9 @@ def dead_letter(
 
     Args:
         topics: Names of topics.
-        record: What could not be used; of its value half a mebibyte is kept, and a
-            kibibyte of its key, so that the letter always fits a record.
-        part: Who refused it, such as `ingest`.
+        record: The unusable record. Half a mebibyte of its value is kept and a kibibyte of
+            its key, so that the dead letter always fits a record.
+        part: The part that rejected it, such as `ingest`.
         at: The present instant.
         error: Stable code and a reason for people.
         issues: What exactly was wrong, if it was a submission.
@@ -77,10 +77,10 @@ def agenda_dead_letter(
 
     Args:
         topics: Names of topics.
-        failed: Which one, and why.
+        failed: The agenda's id, and the reason.
         insight: Where it ran.
-        agenda: Itself, JSON; what is too long for a record is cut off.
-        part: Who gave it up.
+        agenda: Its JSON; what is too long for a record is cut off.
+        part: The part that gave it up.
         at: The present instant.
     """
     refused = RecordRefused(
@@ -105,7 +105,7 @@ def to_wire_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:
 def row_dead_letter(
     topics: Topics, partition: int, row: tuple[str, bytes], *, at: datetime, reason: str
 ) -> Record:
-    """The dead letter of a row of the ReadyAgenda table; its place in the topic is not known.
+    """The dead letter of a row of the ReadyAgenda table; its offset is not known.
 
     Args:
         topics: Names of topics.

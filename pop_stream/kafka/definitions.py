@@ -1,4 +1,4 @@
-"""Definitions from the compacted topic: read whole at the start, then followed."""
+"""Definitions on `pop.definitions`: read from the beginning, then followed; their records."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 DEFINITION_VERSION_HEADER: Final = "version"
-"""Of a record: the definition's version, by which a repeat of an older one is told."""
+"""Header with the definition's version, by which a repeat of an older version is recognised."""
 
 _READ_TIMEOUT_S: Final = 30.0
 _FIRST_POLL_MS: Final = 1_000
@@ -40,7 +40,12 @@ _log = structlog.get_logger()
 
 
 class DefinitionFollower:
-    """The port `FollowedDefinitions`: whole when entered, then at most seconds behind."""
+    """The port `FollowedDefinitions`: complete when entered, then a moment behind the topic.
+
+    Works while entered. Entering fails with UnavailableError if the topic is missing or cannot
+    be read within half a minute. A record that cannot be read leaves the definition before it
+    in force; an interruption of Kafka leaves everything in force.
+    """
 
     def __init__(self, settings: Settings, *, client_id: str) -> None:
         self._topic = Topics(settings.topic_prefix).definitions
@@ -65,8 +70,8 @@ class DefinitionFollower:
         return self._current
 
     @property
-    def heard(self) -> Mapping[str, int]:
-        """The version of the last record of every key, deletions included; 0 without one."""
+    def versions_by_key(self) -> Mapping[str, int]:
+        """By key, the version of its last record, deletions too; 0 without a version."""
         return self._versions_by_key
 
     @property
@@ -74,7 +79,7 @@ class DefinitionFollower:
         """See the port."""
         return self._read_up_to
 
-    async def written(self) -> int:
+    async def end_offset(self) -> int:
         """See the port."""
         if self._end_consumer is None or (
             self._end_consumer.done() and self._end_consumer.exception()
@@ -85,12 +90,12 @@ class DefinitionFollower:
             end_consumer = await asyncio.shield(self._end_consumer)
             ends = await clients.shield_until_answered(end_consumer.end_offsets([partition]))
         except (KafkaError, OSError) as error:
-            msg = f"how far {self._topic} is written is not known: {error!r}"
+            msg = f"the end of {self._topic} is unknown: {error!r}"
             raise UnavailableError(msg) from error
         return int(ends[partition])
 
     def api_key(self, key_id: str) -> ApiKey | None:
-        """An API key as it was last told of; for whoever cannot ask Postgres."""
+        """An API key by its last record, None without one; for when Postgres is down."""
         return self._keys.get(key_id)
 
     async def __aenter__(self) -> Self:
@@ -140,13 +145,13 @@ class DefinitionFollower:
         end = (await self._consumer.end_offsets([partition]))[partition]
         while await self._consumer.position(partition) < end:
             fetched = await self._consumer.getmany(partition, timeout_ms=_FIRST_POLL_MS)
-            self._take(fetched.get(partition, ()))
+            self._apply(fetched.get(partition, ()))
 
     async def _follow(self) -> None:
         async for records in clients.poll_forever(self._consumer, what="definitions"):
-            self._take(records)
+            self._apply(records)
 
-    def _take(self, records: Sequence[ConsumedRecord]) -> None:
+    def _apply(self, records: Sequence[ConsumedRecord]) -> None:
         for record in records:
             self._read_up_to = record.offset + 1
             key = (record.key or b"").decode(errors="replace")
@@ -154,9 +159,9 @@ class DefinitionFollower:
                 record, DEFINITION_VERSION_HEADER
             )
             if version and version < self._versions.get(key, 0):
-                continue  # told again by one that did not know it had been published
+                continue  # a repeat, by a process that did not know it was published
             try:
-                self._take_up(key, record, version)
+                self._put_in_force(key, record, version)
             except UnreadableRecordError as error:
                 # The old definition stays in force: a bad edit must not stop an insight.
                 _log.error("definition.refused", key=key, reason=str(error))
@@ -164,7 +169,7 @@ class DefinitionFollower:
                 continue
             self._versions[key] = version
 
-    def _take_up(self, key: str, record: ConsumedRecord, version: int) -> None:
+    def _put_in_force(self, key: str, record: ConsumedRecord, version: int) -> None:
         if is_api_key(key):  # no definition, so nothing in force changes with it
             if known := decode_api_key(key, record.value):
                 self._keys[known.id] = known
@@ -177,13 +182,13 @@ class DefinitionFollower:
 def definition_record(
     topics: Topics, key: str, body: bytes | None, *, version: int = 0
 ) -> Record:
-    """The record that puts a definition in force, or takes it out with no body."""
+    """The record that puts a definition in force; without a body, the one that deletes it."""
     headers = [(DEFINITION_VERSION_HEADER, str(version).encode())] if version else []
     return Record(topics.definitions, key.encode(), body, headers=headers)
 
 
 def header_version(record: ConsumedRecord, header: str) -> int:
-    """The version that a header tells; 0 if none does, as in a record written by hand."""
+    """The version in a record's header; 0 without a readable one, as in a record by hand."""
     for name, value in record.headers or ():
         if name == header and value and value.isdigit() and len(value) < _MAX_VERSION_DIGITS:
             return int(value)
@@ -193,11 +198,11 @@ def header_version(record: ConsumedRecord, header: str) -> int:
 async def publish_definitions(
     publisher: Publisher, topics: Topics, wanted: Sequence[Definition], current: Definitions
 ) -> list[str]:
-    """Publish those definitions that differ from what is in force; returns their keys.
+    """Publish those definitions that differ from the ones in force; returns their keys.
 
     Raises:
-        ValueError: If an insight would change its pool or its group type: its backlog, or
-            what was emitted of it, could not follow.
+        ValueError: If an insight would change its pool or its group type, as its backlog and
+            its emitted agendas could not move with it.
     """
     in_force: set[Definition] = {
         *current.customers.values(),

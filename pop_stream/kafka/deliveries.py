@@ -93,7 +93,7 @@ class KafkaHttpDeliveries:
 
     async def __aenter__(self) -> Self:
         running = (
-            *(tail.run() for tail in self._followers),
+            *(follower.run() for follower in self._followers),
             self._publish_demand(),
             self._publish_returned(),
         )
@@ -159,27 +159,27 @@ class KafkaHttpDeliveries:
 
     def _on_record(self, record: ConsumedRecord) -> None:
         try:
-            handed = decode_delivery(checked_value(record))
+            delivery = decode_delivery(checked_value(record))
         except UnreadableRecordError as error:
             skip_unreadable(record, error)
             return
-        if isinstance(handed, PollRejected):
-            self._reject(handed)
+        if isinstance(delivery, PollRejected):
+            self._reject(delivery)
             return
-        if handed.api_id == self._api_id:
-            self._receive(handed)
+        if delivery.api_id == self._api_id:
+            self._receive(delivery)
 
-    def _receive(self, handed: AgendaDelivered) -> None:
-        insight_id = handed.emitted.insight_id
+    def _receive(self, delivery: AgendaDelivered) -> None:
+        insight_id = delivery.emitted.insight_id
         counts = self._received[insight_id]
-        counts[handed.dispatcher_id] = counts.pop(handed.dispatcher_id, 0) + 1
+        counts[delivery.dispatcher_id] = counts.pop(delivery.dispatcher_id, 0) + 1
         if len(counts) > _DISPATCHERS:
             del counts[next(iter(counts))]
         poller = next((one for one in self._pollers[insight_id] if one.wanted > 0), None)
         if poller is None:
-            self.return_delivery(handed.emitted)
+            self.return_delivery(delivery.emitted)
         else:
-            poller.got.append(handed.emitted)
+            poller.got.append(delivery.emitted)
             poller.some.set()
         self._mark_changed(insight_id)
 
@@ -200,7 +200,7 @@ class KafkaHttpDeliveries:
 
     async def _publish_demand(self) -> NoReturn:
         """Say what is wanted whenever it changes, and every second while anything is."""
-        # What is handed out before can no longer be heard, and its lease would run out.
+        # What is delivered before would not be read, and would come back by its lease only.
         await self._followers[0].following.wait()
         while True:
             with suppress(TimeoutError):

@@ -6,14 +6,9 @@ of them are a `KafkaError`; a client that cannot connect may raise `OSError` ins
 
 from typing import Final
 
-from aiokafka.errors import (
-    CommitFailedError,
-    IllegalStateError,
-    KafkaError,
-    MessageSizeTooLargeError,
-)
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 COMMIT_SUPERSEDED: Final = (CommitFailedError, IllegalStateError)
 """A commit was refused for good: its partitions belong to another member of the group now."""
 
-__all__ = ["COMMIT_SUPERSEDED", "KafkaError", "MessageSizeTooLargeError"]
+__all__ = ["COMMIT_SUPERSEDED", "KafkaError"]

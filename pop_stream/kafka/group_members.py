@@ -1,10 +1,10 @@
-"""Takes a dead predecessor out of a group, so that nobody waits for the end of its session.
+"""Members of groups: how many there are, and the eviction of those whose process is dead.
 
-A group gives the partitions of a member that was killed to nobody before its session has
-passed, and after a change of coordinator a whole session passes anew. A process that is started
-again under the same name knows better: who bore it before is dead.
-
-Who is a member of a group, asked of the brokers.
+A group keeps the partitions of a killed member until its session has timed out, and a change of
+coordinator begins that session anew. A process that is started again under the same name can
+say earlier that its predecessor is dead, and so can a supervisor that saw it die: they send the
+LeaveGroup that the member cannot send any more. Static membership would not do: it keeps
+partitions with the dead member until the same one joins again, or the session has ended.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from pop_stream.model.definitions import GroupType
 from pop_stream.settings import Settings
 
 EVICTION_TIMEOUT_S: Final = 15.0
-"""How long a group is asked that has no coordinator: nobody could join it meanwhile either."""
+"""How long to wait for a group's coordinator: without it nobody could join the group either."""
 
 INSTANCE_EVICTION_TIMEOUT_S: Final = 1.5
-"""How long groups are told of a death: its successor soon joins them, and by the same name."""
+"""Short, as the successor soon joins the same groups, and by the same name."""
 
 _RETRY_S: Final = 0.2
 _KIND: Final = "consumer"
@@ -34,24 +34,24 @@ _log = structlog.get_logger()
 
 
 def member_client_id(settings: Settings, client_id: str) -> str:
-    """The client id of a member of a group, with the process's name if it has one."""
+    """The client id of this process as a member of groups: with its instance name, if any."""
     return client_id if settings.instance is None else f"{client_id}@{settings.instance}"
 
 
 async def evict_predecessor(admin: AIOKafkaAdminClient, group: str, client_id: str) -> None:
-    """Remove the members of a group that bear a client id; to be called before joining it.
+    """Remove the members of a group that have a client id; to be called before joining it.
 
-    If that does not come about, they are members until their sessions have passed.
+    It raises nothing: if it fails, they are members until their sessions time out.
 
     Args:
         admin: Not yet started; closed at the end.
-        group: Of the old protocol, as all groups that aiokafka knows.
-        client_id: As `member_client_id` made it: nobody who lives has it.
+        group: Of the classic protocol, as all groups that aiokafka knows.
+        client_id: As `member_client_id` made it; no live process may have it.
     """
     try:
         async with asyncio.timeout(EVICTION_TIMEOUT_S):
             await admin.start()
-            while not await _is_done(admin, group, client_id):  # noqa: ASYNC110  # others' doing
+            while not await _is_done(admin, group, client_id):  # noqa: ASYNC110  # brokers send no event
                 await asyncio.sleep(_RETRY_S)
     except (KafkaError, OSError, TimeoutError) as error:
         _log.info("predecessor.unknown", group=group, error=repr(error))
@@ -60,14 +60,14 @@ async def evict_predecessor(admin: AIOKafkaAdminClient, group: str, client_id: s
 
 
 async def evict_instance(admin: AIOKafkaAdminClient, instance: str) -> None:
-    """Remove a process from all groups; for who saw it die, before it is started again.
+    """Remove a dead process from all groups; for a supervisor, before it starts it again.
 
-    Its successor does the same for its own groups, but only once it has started, and the other
-    members' work need not wait for that.
+    The successor does the same, but only once it has started: this way the other members get
+    the partitions earlier. It raises nothing, and gives up after a second or two.
 
     Args:
         admin: Not yet started; closed at the end.
-        instance: The process's name, as in its settings.
+        instance: The process's instance name, as in its settings.
     """
     try:
         async with asyncio.timeout(INSTANCE_EVICTION_TIMEOUT_S):
@@ -81,7 +81,10 @@ async def evict_instance(admin: AIOKafkaAdminClient, instance: str) -> None:
 
 
 async def _remove_from_groups(admin: AIOKafkaAdminClient, node: int, ending: str) -> None:
-    """Those that a broker coordinates; asked one by one, for answers on several are misread."""
+    """Remove it from the groups that one broker coordinates.
+
+    Groups are described one by one: the client misreads an answer about several.
+    """
     listed = await admin.list_consumer_groups([node])
     async with asyncio.TaskGroup() as tasks:
         for group, kind in listed:
@@ -102,7 +105,7 @@ async def _is_done(admin: AIOKafkaAdminClient, group: str, client_id: str) -> bo
 async def _remove(
     admin: AIOKafkaAdminClient, node: int, group: str, is_dead: Callable[[str], bool]
 ) -> None:
-    """Have the members leave whose client ids are dead ones'; `node` coordinates the group."""
+    """Have members leave whose client ids are those of dead processes; `node` coordinates."""
     (response,) = await admin.describe_consumer_groups([group], group_coordinator_id=node)
     for code, _, _, _, _, members, *_ in response.groups:
         _expect_none(code)
@@ -127,10 +130,10 @@ async def count_members(
 ) -> int | None:
     """How many members a group has now; None if there is no such group.
 
-    One that is frozen or dead counts until its session has ended.
+    A frozen or dead member counts until its session has timed out.
 
     Raises:
-        KafkaError: If the brokers do not say.
+        KafkaError: If the brokers cannot be asked.
     """
     if group_type == "share":
         node, request = await admin.find_coordinator(group), ShareGroupDescribeRequest(group)

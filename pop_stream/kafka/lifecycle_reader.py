@@ -1,4 +1,4 @@
-"""What a record of `pop.agenda-events` comes to: events to fold, and parts to refuse."""
+"""Reads records of `pop.agenda-events`: events to fold, and parts that cannot be used."""
 
 import re
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from pop_stream.model.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.ports.records import ConsumedRecord, with_value
 
 MAX_CLOCK_AHEAD: Final = timedelta(days=1)
-"""How fast a producer's clock may be; a later instant would outdo all that follow it."""
+"""How far ahead a producer's clock may be; a later instant would beat all events after it."""
 
 _ID: Final = re.compile(OWN_ID_PATTERN)
 
 
 class LifecycleEntry(NamedTuple):
-    """One event of a record; None where nothing of a record is left to fold.
+    """One event of a record; `event` is None where nothing of a record is left to fold.
 
     Attributes:
-        ends_record: Whether the record is done once this entry is folded.
+        ends_record: Whether it is the last of its record.
     """
 
     record: ConsumedRecord
@@ -35,7 +35,7 @@ class RejectedEvent:
     """A record, or one event of a frame, that cannot be used.
 
     Attributes:
-        record: With only the refused part as its value.
+        record: With only the rejected part as its value.
         error: Stable code and a reason for people.
     """
 

@@ -1,12 +1,14 @@
-"""The protocol messages that ask how far many groups have come, of consumers and of shares.
+"""Messages of Kafka's protocol that aiokafka does not know.
 
-OffsetFetch version 8 (KIP-709); aiokafka itself knows it up to version 3, one group each. And
-DescribeShareGroupOffsets version 1 (KIP-1226), which brokers have from Kafka 4.2 on.
+| message | version | what for | brokers |
+|---|---|---|---|
+| OffsetFetch | 8 (KIP-709) | offsets of many groups; aiokafka asks group by group | all |
+| DescribeShareGroupOffsets | 1 (KIP-1226) | lag of share groups | 4.2 |
+| ShareGroupDescribe | 1 (KIP-932) | members of a share group | 4.1 |
+| IncrementalAlterConfigs | 0 | one setting of a group, the others kept | all |
 
-The protocol messages that change settings of a share group, and ask for members (KIP-932).
-
-IncrementalAlterConfigs version 0, and ShareGroupDescribe version 1, which brokers have from
-Kafka 4.1 on. aiokafka knows neither.
+A request is sent to a certain broker by `hardening.internals`; its answer is what the schema
+of the response says, field by field.
 """
 
 from collections.abc import Sequence
@@ -38,17 +40,17 @@ _ERROR: Final = ("error_code", Int16)
 _ERROR_TEXT: Final = ("error_message", _TEXT)
 
 
-class Uuid(AbstractType[bytes]):  # type: ignore[misc]  # aiokafka is untyped
+class Uuid(AbstractType[bytes]):  # type: ignore[misc]  # as all here: aiokafka is untyped
     """An id of a topic: sixteen bytes."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """As it is."""
+        """The sixteen bytes as they are."""
         return value
 
     @classmethod
     def decode(cls, data: BytesIO) -> bytes:
-        """As it is."""
+        """The sixteen bytes as they are."""
         return data.read(16)
 
 
@@ -63,14 +65,11 @@ _OF_GROUPS: Final = (
 
 
 def _every_topic(groups: Sequence[str]) -> list[tuple[str, None, dict[int, bytes]]]:
-    """What `_OF_GROUPS` holds: no topics means all topics."""
+    """The groups in the form of `_OF_GROUPS`, where no topics means all topics."""
     return [(group, None, {}) for group in groups]
 
 
-# ---- how far consumer groups have come ----
-
-
-class _OffsetFetchResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+class _OffsetFetchResponse(Response):  # type: ignore[misc]
     API_KEY = _OFFSET_FETCH
     API_VERSION = 8
     SCHEMA = Schema(
@@ -105,7 +104,7 @@ class _OffsetFetchResponse(Response):  # type: ignore[misc]  # aiokafka is untyp
     )
 
 
-class _OffsetFetch(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+class _OffsetFetch(RequestStruct):  # type: ignore[misc]
     FLEXIBLE_VERSION = True
     API_KEY = _OFFSET_FETCH
     API_VERSION = 8
@@ -113,7 +112,7 @@ class _OffsetFetch(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
     SCHEMA = Schema(_OF_GROUPS, ("require_stable", Boolean), _TAGS)
 
 
-class MultiGroupOffsetFetchRequest(Request[_OffsetFetch]):  # type: ignore[misc]  # aiokafka is untyped
+class MultiGroupOffsetFetchRequest(Request[_OffsetFetch]):  # type: ignore[misc]
     """Asks one coordinator for all committed offsets of its groups.
 
     By group and topic it answers: partition, committed offset (-1 for none), an error code.
@@ -129,15 +128,11 @@ class MultiGroupOffsetFetchRequest(Request[_OffsetFetch]):  # type: ignore[misc]
 
     def build(self, request_struct_class: type[_OffsetFetch]) -> _OffsetFetch:
         """The message on the wire."""
-        return request_struct_class(
-            _every_topic(self._groups), False, {}
-        )  # positional by protocol
+        groups = _every_topic(self._groups)
+        return request_struct_class(groups, False, {})  # positional by protocol
 
 
-# ---- how far share groups have come ----
-
-
-class _ShareOffsetsResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+class _ShareOffsetsResponse(Response):  # type: ignore[misc]
     API_KEY = _SHARE_OFFSETS
     API_VERSION = 1
     SCHEMA = Schema(
@@ -175,7 +170,7 @@ class _ShareOffsetsResponse(Response):  # type: ignore[misc]  # aiokafka is unty
     )
 
 
-class _ShareOffsets(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+class _ShareOffsets(RequestStruct):  # type: ignore[misc]
     FLEXIBLE_VERSION = True
     API_KEY = _SHARE_OFFSETS
     API_VERSION = 1
@@ -183,8 +178,8 @@ class _ShareOffsets(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
     SCHEMA = Schema(_OF_GROUPS, _TAGS)
 
 
-class DescribeShareGroupOffsetsRequest(Request[_ShareOffsets]):  # type: ignore[misc]  # aiokafka is untyped
-    """Asks one coordinator how far its share groups have come; see `MultiGroupOffsetFetchRequest`."""
+class DescribeShareGroupOffsetsRequest(Request[_ShareOffsets]):  # type: ignore[misc]
+    """Asks one coordinator for start and lag of its share groups, by topic and partition."""
 
     API_KEY = _SHARE_OFFSETS
 
@@ -205,7 +200,7 @@ _SET: Final = 0
 _NAME: Final = String("utf-8")
 
 
-class _ShareGroupDescribeResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+class _ShareGroupDescribeResponse(Response):  # type: ignore[misc]
     API_KEY = _SHARE_DESCRIBE
     API_VERSION = 1
     SCHEMA = Schema(
@@ -251,7 +246,7 @@ class _ShareGroupDescribeResponse(Response):  # type: ignore[misc]  # aiokafka i
     )
 
 
-class _ShareGroupDescribe(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+class _ShareGroupDescribe(RequestStruct):  # type: ignore[misc]
     FLEXIBLE_VERSION = True
     API_KEY = _SHARE_DESCRIBE
     API_VERSION = 1
@@ -259,8 +254,8 @@ class _ShareGroupDescribe(RequestStruct):  # type: ignore[misc]  # aiokafka is u
     SCHEMA = Schema(("groups", CompactArray(_TEXT)), ("with_operations", Boolean), _TAGS)
 
 
-class ShareGroupDescribeRequest(Request[_ShareGroupDescribe]):  # type: ignore[misc]  # aiokafka is untyped
-    """Asks the coordinator of one share group who belongs to it."""
+class ShareGroupDescribeRequest(Request[_ShareGroupDescribe]):  # type: ignore[misc]
+    """Asks the coordinator of one share group for its state and its members."""
 
     API_KEY = _SHARE_DESCRIBE
 
@@ -272,7 +267,7 @@ class ShareGroupDescribeRequest(Request[_ShareGroupDescribe]):  # type: ignore[m
         return request_struct_class([self._group], False, {})  # positional by protocol
 
 
-class _IncrementalAlterConfigsResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+class _IncrementalAlterConfigsResponse(Response):  # type: ignore[misc]
     API_KEY = _ALTER_CONFIGS
     API_VERSION = 0
     SCHEMA = Schema(
@@ -289,7 +284,7 @@ class _IncrementalAlterConfigsResponse(Response):  # type: ignore[misc]  # aioka
     )
 
 
-class _IncrementalAlterConfigs(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+class _IncrementalAlterConfigs(RequestStruct):  # type: ignore[misc]
     API_KEY = _ALTER_CONFIGS
     API_VERSION = 0
     RESPONSE_TYPE = _IncrementalAlterConfigsResponse
@@ -313,8 +308,8 @@ class _IncrementalAlterConfigs(RequestStruct):  # type: ignore[misc]  # aiokafka
     )
 
 
-class IncrementalAlterConfigsRequest(Request[_IncrementalAlterConfigs]):  # type: ignore[misc]  # aiokafka is untyped
-    """Sets one setting of a group, and leaves its others as they are."""
+class IncrementalAlterConfigsRequest(Request[_IncrementalAlterConfigs]):  # type: ignore[misc]
+    """Changes one setting of a group, and leaves its others as they are."""
 
     API_KEY = _ALTER_CONFIGS
 

@@ -1,9 +1,4 @@
-"""Publishing with acks=all, and frames of lifecycle events by partition.
-
-Records for `pop.ready`, addressed to the partition whose owner decides for the insight.
-
-A publisher that may be used before the broker is there, and mends itself.
-"""
+"""The port `Publisher`: acks=all, idempotent, in batches; and one that reconnects by itself."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -14,45 +9,39 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from pop_stream.kafka.topics import Topics
-from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnavailableError
-from pop_stream.model.events.codec import encode, frame, with_schema_version
-from pop_stream.model.events.lifecycle import LifecycleEvent
-from pop_stream.model.events.scheduling import ReadyEvent
+from pop_stream.model.events.codec import with_schema_version
 from pop_stream.model.partitioning import partition_of
-from pop_stream.ports.publisher import Publisher, Record, RecordMetadata
-
-FRAME_BYTES: Final = 256 * 1024
-"""Largest frame of several events; a single event may be larger."""
-
+from pop_stream.ports.publisher import Publisher, Record, RecordMetadata, RecordTooLargeError
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""About as much is sent before its acknowledgements are waited for."""
+"""About as much is sent before waiting for its acknowledgements."""
 
 _BATCH_FROM: Final = 8
-"""From so many records of one partition on, a batch is built of them at once."""
+"""So many records of one partition, or more, are put into a batch directly."""
 
 _SINGLE_SEND_BYTES: Final = 64 * 1024
-"""A larger record goes by itself, so that the client says if it is too large."""
+"""A larger record is sent singly, so that the client can reject it if it is too large."""
 
 
 class _RecordPosition(NamedTuple):
-    """Where a record of a batch was written."""
+    """The position at which a record of a batch was written."""
 
     partition: int
     offset: int
 
 
 class _PendingAck(NamedTuple):
-    """What one acknowledgement is for: records by number; several of them are one batch."""
+    """One acknowledgement to wait for, and the numbers of its records: several in a batch."""
 
     acknowledged: asyncio.Future[RecordMetadata]
     numbers: Sequence[int]
 
 
 class KafkaPublisher:
-    """The port `Publisher` on an idempotent aiokafka producer.
+    """The port `Publisher` on one idempotent producer, which works while entered.
+
+    Calls may overlap.
 
     Args:
         producer: Not yet started; entered and left with this object.
@@ -61,7 +50,7 @@ class KafkaPublisher:
 
     def __init__(self, producer: AIOKafkaProducer, *, acknowledge_timeout: timedelta) -> None:
         self._producer = producer
-        self._give_up_after_s = acknowledge_timeout.total_seconds()
+        self._timeout_s = acknowledge_timeout.total_seconds()
 
     async def __aenter__(self) -> Self:
         await self._producer.start()
@@ -71,18 +60,18 @@ class KafkaPublisher:
         await self._producer.stop()
 
     async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
-        """Write all records and wait for every acknowledgement; see the port."""
+        """See the port."""
         try:
-            async with asyncio.timeout(self._give_up_after_s):
+            async with asyncio.timeout(self._timeout_s):
                 sent = await self._enqueue(records)
                 waiting = [one.acknowledged for one in sent]
                 # Gathered to the end, so that no failed send is left unobserved.
                 results = await asyncio.gather(*waiting, return_exceptions=True)
         except TimeoutError:
-            msg = f"Kafka did not acknowledge within {self._give_up_after_s:g} s"
+            msg = f"Kafka did not acknowledge within {self._timeout_s:g} s"
             raise UnavailableError(msg) from None
-        except MessageSizeTooLargeError:
-            raise
+        except MessageSizeTooLargeError as error:
+            raise RecordTooLargeError(str(error)) from error
         except KafkaError as error:
             raise UnavailableError(str(error)) from error
         for result in results:
@@ -91,13 +80,13 @@ class KafkaPublisher:
         return _positions(sent, cast("list[RecordMetadata]", results), len(records))
 
     async def ping(self) -> None:
-        """Have a broker answer; see the port."""
+        """See the port."""
         if not await self._producer.client.force_metadata_update():
             msg = "no broker answers"
             raise UnavailableError(msg)
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; cached by the client."""
+        """See the port; cached by the client."""
         try:
             return len(await self._producer.partitions_for(topic))
         except KafkaError as error:
@@ -122,7 +111,7 @@ class KafkaPublisher:
             )
         for (topic, partition), lane in records_by_partition.items():
             if partition is None or len(lane) < _BATCH_FROM:
-                # These may still join what waits for the broker, which a batch cannot.
+                # Sent singly, they may still join a batch that waits for the broker.
                 sent += [await self._send(record, number) for number, record in lane]
             else:
                 sent += await self._send_batch(topic, partition, lane)
@@ -136,9 +125,9 @@ class KafkaPublisher:
     async def _send_batch(
         self, topic: str, partition: int, lane: Sequence[tuple[int, Record]]
     ) -> list[_PendingAck]:
-        """Send records of one partition in order, in as few batches as they fit in.
+        """Send records of one partition in order, in as few batches as possible.
 
-        A record costs a fraction of what it does by itself.
+        A record in a batch costs a fraction of one that is sent singly.
         """
         producer, sent = self._producer, list[_PendingAck]()
         batch, numbers = producer.create_batch(), list[int]()
@@ -164,10 +153,12 @@ class KafkaPublisher:
         return sent
 
     async def _send_own_batch(self, record: Record, number: int) -> _PendingAck:
-        """Send a batch of one, which waits for the one before it to be on its way."""
+        """Send a batch of one record."""
         partition = await self._partition(record)
         if partition is None:
-            msg = f"a record for {record.topic} needs a key or a partition to go alone"
+            msg = (
+                f"a record for {record.topic} needs a key or a partition for a batch of its own"
+            )
             raise ValueError(msg)
         batch = self._producer.create_batch()
         _append(batch, record)
@@ -189,7 +180,7 @@ class KafkaPublisher:
 def _positions(
     sent: Sequence[_PendingAck], acknowledged: Sequence[RecordMetadata], count: int
 ) -> Sequence[RecordMetadata]:
-    """Where each record was written, by its number."""
+    """The positions of all records, in the order of their numbers."""
     positions: dict[int, RecordMetadata] = {}
     for one, first in zip(sent, acknowledged, strict=True):
         for index, number in enumerate(one.numbers):
@@ -198,7 +189,7 @@ def _positions(
 
 
 def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is untyped here
-    """Whether the batch had room for it."""
+    """Append a record; False if the batch has no room for it."""
     headers = with_schema_version(record.headers)
     added = batch.append(key=record.key, value=record.value, timestamp=None, headers=headers)
     return added is not None
@@ -210,16 +201,16 @@ async def publish_until_acknowledged(
     *,
     before_retry: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publish, and try again for as long as the broker is away.
+    """Publish records, and try again for as long as the brokers are down.
 
-    For parts that may neither drop the records nor go on without them; records may be
-    written twice, so they must carry an identity. Sent in portions that a slow broker too
-    acknowledges in time: what is given up as a whole would be sent again for ever.
+    For parts that may neither drop the records nor go on without them. Records may be written
+    twice, so readers must recognise repeats. They are sent in chunks that a slow broker
+    acknowledges in time too: a larger one would time out, and be repeated for ever.
 
     Args:
         publisher: Of the process.
-        records: What to write.
-        before_retry: Called before each further try; what it raises ends them.
+        records: At most some thousands; in order within each partition.
+        before_retry: Called before each further try; an error that it raises ends the tries.
     """
     for chunk in _chunks(records):
         pause_s = 0.1
@@ -234,26 +225,6 @@ async def publish_until_acknowledged(
                 break
 
 
-async def lifecycle_records(
-    publisher: Publisher, topic: str, lifecycle: Iterable[LifecycleEvent]
-) -> list[Record]:
-    """Records for `pop.agenda-events`: per partition, frames of at most `FRAME_BYTES`.
-
-    The order of one agenda's events is kept.
-    """
-    partitions = await publisher.partitions(topic)
-    by_partition: dict[int, list[tuple[str, bytes]]] = {}
-    for event in lifecycle:
-        partition = partition_of(event.agenda_id.encode(), partitions)
-        encoded = (event.agenda_id, encode(event))
-        by_partition.setdefault(partition, []).append(encoded)
-    return [
-        Record(topic, key.encode(), value, partition)
-        for partition, encoded in by_partition.items()
-        for key, value in _frames(encoded)
-    ]
-
-
 def _chunks(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
     held: list[Record] = []
     size = 0
@@ -263,41 +234,10 @@ def _chunks(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
             held, size = [], 0
         held.append(record)
         size += len(record.value or b"") + len(record.key or b"")
-        size += (
-            _SINGLE_SEND_BYTES if record.own_batch else 0
-        )  # each is a request: it takes as long
+        if record.own_batch:  # a request of its own, which takes as long as a large record
+            size += _SINGLE_SEND_BYTES
     if held:
         yield held
-
-
-def _frames(encoded: Sequence[tuple[str, bytes]]) -> Iterable[tuple[str, bytes]]:
-    if len(encoded) == 1:
-        yield encoded[0]
-        return
-    held: list[bytes] = []
-    key, size = encoded[0][0], 0
-    for agenda_id, value in encoded:
-        if held and size + len(value) > FRAME_BYTES:
-            yield key, frame(held)
-            held, key, size = [], agenda_id, 0
-        held.append(value)
-        size += len(value)
-    yield key, frame(held)
-
-
-def ready_record(
-    topics: Topics, definitions: Definitions, event: ReadyEvent, *, partitions: int
-) -> Record:
-    """The record of one event about an insight.
-
-    Args:
-        topics: Names of topics.
-        definitions: Tell which insights share a pool.
-        event: About one insight.
-        partitions: Of `pop.ready`.
-    """
-    partition = partition_of(definitions.routing_key(event.insight_id), partitions)
-    return Record(topics.ready, event.insight_id.encode(), encode(event), partition)
 
 
 _START_S: Final = 15.0
@@ -307,11 +247,11 @@ _log = structlog.get_logger()
 
 
 class ReconnectingPublisher:
-    """The port `Publisher`, on a producer that is started when it is first needed.
+    """The port `Publisher`, on a producer that starts on first use and is replaced if need be.
 
-    An idempotent producer numbers its records. Once one was given up that had its number,
-    the broker refuses all that follow on its partition, for good; then a new producer takes
-    over. While the broker is merely away, the same one goes on trying.
+    It may be made before the brokers are up. An idempotent producer numbers its records: once a
+    numbered record was given up, the broker refuses everything after it on its partition, for
+    good. After such an error the producer is replaced; while brokers are merely down, it stays.
 
     Args:
         make: Makes a publisher that is not started.
@@ -329,7 +269,7 @@ class ReconnectingPublisher:
         await self.close()
 
     async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
-        """Write all records and wait for every acknowledgement; see the port."""
+        """See the port."""
         publisher = await self._started()
         try:
             return await publisher.publish(records)
@@ -340,15 +280,15 @@ class ReconnectingPublisher:
             raise
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """See the port."""
         return await (await self._started()).partitions(topic)
 
     async def ping(self) -> None:
-        """Have a broker answer; see the port."""
+        """See the port."""
         await (await self._started()).ping()
 
     async def close(self) -> None:
-        """Stop; what was not acknowledged within seconds is given up."""
+        """Stop; records that are not acknowledged within seconds are given up."""
         publisher, self._current = self._current, None
         if publisher is not None:
             await _stop(publisher)
@@ -368,7 +308,7 @@ class ReconnectingPublisher:
                 return await publisher.__aenter__()
         except (KafkaError, TimeoutError, OSError) as error:
             await _stop(publisher)
-            msg = f"Kafka is not to be reached: {error!r}"
+            msg = f"Kafka cannot be reached: {error!r}"
             raise UnavailableError(msg) from error
         except BaseException:
             await _stop(publisher)
@@ -382,7 +322,7 @@ class ReconnectingPublisher:
 
 
 async def _stop(publisher: KafkaPublisher) -> None:
-    # The client waits for the broker to take what is buffered, however long it is away.
+    # The client would wait until brokers take what is buffered, however long they are down.
     try:
         async with asyncio.timeout(_STOP_S):
             await publisher.__aexit__()

@@ -9,7 +9,7 @@ from typing import Final, Self
 from aiokafka import AIOKafkaConsumer
 
 from pop_stream.kafka import clients
-from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.event_records import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
@@ -27,8 +27,8 @@ REPLY_TIMEOUT: Final = timedelta(seconds=3)
 class KafkaQueueQueries:
     """The port `QueueQueries`: over `pop.ready` and back over `pop.query-replies`.
 
-    Works while entered. Queries may overlap; each has an id, and every process reads all replies
-    and takes its own.
+    Works while entered. Queries may overlap: each has an id, and every process reads all
+    replies and takes its own.
 
     Args:
         settings: Where the cluster is.

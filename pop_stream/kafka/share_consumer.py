@@ -1,9 +1,8 @@
-"""A member of a share group, on `confluent-kafka`: aiokafka knows no share groups.
+"""Share groups (KIP-932): a consumer on `confluent-kafka`, and their offsets on the brokers.
 
-librdkafka, which that client is made of, calls its own share groups a preview, and says so in
-a warning with each member.
-
-Share groups (KIP-932), as brokers know them: where they start, how far they have come.
+aiokafka knows no share groups. librdkafka, on which confluent-kafka is built, calls its share
+groups a preview, and logs a warning with each consumer; the package is optional. Where a group
+starts and what its lag is, is asked of the brokers with messages of our own (`protocol`).
 """
 
 import asyncio
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 _ANSWER_TIMEOUT_S: Final = 10.0
 
 _LOCK_SAFE_S: Final = 14.0
-"""A record is held for 15 s at least (`group.share.min.record.lock.duration.ms`). Later its
-settling must not be believed: the client says that it was, also if somebody else has it."""
+"""Brokers lock a record for 15 s at least (`group.share.min.record.lock.duration.ms`). Later an
+acknowledgement proves nothing: the client reports success even if the record was delivered to
+another consumer meanwhile."""
 
 _NO_POLL_LIMIT_MS: Final = 86_400_000
 
@@ -46,16 +46,16 @@ class MissingClientError(RuntimeError):
 
 
 class ShareGroupConsumer:
-    """Takes records of one topic; nobody else is given them until they are settled.
+    """Polls records of one topic, which are delivered to nobody else until acknowledged.
 
-    The client blocks and belongs to one thread, so it has one of its own. Whoever is killed
-    leaves what it had to others at once; whoever is frozen, after the group's
-    `share.record.lock.duration.ms`, 30 s if nobody set it.
+    Works while entered. The client blocks and belongs to one thread, so it has one of its own.
+    Records of a killed consumer are delivered to others at once, those of a frozen one after
+    the group's `share.record.lock.duration.ms`, 30 s by default.
 
     Args:
         settings: Where the cluster is.
         topic: That exists.
-        group: Its id; of no consumer group.
+        group: Its id, which must not be that of a consumer group.
 
     Raises:
         MissingClientError: If the package is not there.
@@ -74,24 +74,24 @@ class ShareGroupConsumer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave the group; what is not settled goes to others at once."""
-        # In the same thread, so after a poll that may be under way.
+        """Leave the group; records that are not acknowledged go to others at once."""
+        # In the same thread, so after a poll that may be running.
         closing = asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown(wait=False)
         await asyncio.wait([closing], timeout=_ANSWER_TIMEOUT_S)
 
     async def poll(self, within_s: float) -> Sequence[ConsumedRecord]:
-        """The next record, if one comes in time; more only if one batch has more.
+        """The next record, if one comes in time; several only if one batch has several.
 
-        Settle all of them before the next call. Who was given none should ask again soon:
-        the broker may give it one meanwhile.
+        Acknowledge all of them before the next call. After an empty result call again soon: the
+        broker may lock a record for this consumer meanwhile.
 
         Raises:
-            UnavailableError: If Kafka, or the client, is in trouble; join anew.
+            UnavailableError: If Kafka or the client fails; a new consumer must be made.
         """
         began_s = monotonic()
         messages = await self._call(lambda: [*self._consumer.poll(within_s)])
-        # What it tells may have been given to the client right after it last told nothing.
+        # The lock may have begun right after the last poll that returned nothing.
         empty_since_s, self._empty_since_s = self._empty_since_s, None
         self._held_since_s = began_s if empty_since_s is None else empty_since_s
         if not messages:
@@ -104,17 +104,19 @@ class ShareGroupConsumer:
     async def acknowledge(
         self, accepted: Sequence[ConsumedRecord], released: Sequence[ConsumedRecord] = ()
     ) -> bool:
-        """Say that some are done with, and that others are for someone else.
+        """Acknowledge some records as done, and release others for redelivery.
 
         Returns:
-            Whether the broker has surely taken note of all. If not, those accepted may be given
-            to others: they were held for too long, or the answer was lost.
+            Whether the broker surely accepted all of it. If not, accepted records may be
+            delivered to others: their locks had ended, or the answer was lost.
         """
-        is_settled = await self._call(lambda: self._acknowledge(accepted, released))
+        is_acknowledged = await self._call(lambda: self._acknowledge(accepted, released))
         held_s = monotonic() - self._held_since_s
-        if is_settled and held_s > _LOCK_SAFE_S:
-            _log.warning("records were held for %.1f s, so somebody else may have them", held_s)
-        return is_settled and held_s <= _LOCK_SAFE_S
+        if is_acknowledged and held_s > _LOCK_SAFE_S:
+            _log.warning(
+                "records were held for %.1f s, so they may have been redelivered", held_s
+            )
+        return is_acknowledged and held_s <= _LOCK_SAFE_S
 
     def _acknowledge(
         self, accepted: Sequence[ConsumedRecord], released: Sequence[ConsumedRecord]
@@ -128,13 +130,13 @@ class ShareGroupConsumer:
         try:
             answers = self._consumer.commit_sync(_ANSWER_TIMEOUT_S)
         except KafkaException as error:
-            _log.warning("records were not settled: %s", error)
+            _log.warning("records were not acknowledged: %s", error)
             return False
         refused = [error for error in answers.values() if error is not None]
         if refused:
             _log.info("records were held for too long: %s", refused[0])
             return False
-        # Of what it was given by a broker that is gone, the client says nothing at all.
+        # The client does not report records from a broker that is gone.
         answered = {(one.topic, one.partition) for one in answers}
         return all((one.topic, one.partition) in answered for one in (*accepted, *released))
 
@@ -178,9 +180,9 @@ def _arguments(settings: Settings, group: str) -> dict[str, Any]:
         "client.id": f"{settings.topic_prefix}puller",
         "group.id": group,
         "share.acknowledgement.mode": "explicit",
-        # Of batches of one record this is exact; of larger ones a whole batch comes.
+        # Exact for batches of one record; of a larger batch all records come at once.
         "max.poll.records": 1,
-        # A full puller does not poll, and is no less alive for it.
+        # A puller at capacity does not poll, and must not be expelled for it.
         "max.poll.interval.ms": _NO_POLL_LIMIT_MS,
         "socket.timeout.ms": int(_ANSWER_TIMEOUT_S * 1000),
         "logger": logging.getLogger("confluent_kafka"),
@@ -210,12 +212,13 @@ def _record(message: Any) -> ConsumedRecord:  # noqa: ANN401  # its types allow 
 
 
 async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
-    """Have a share group begin with the first record of a topic that is new to it.
+    """Have a share group start at the first record of a topic that is new to it.
 
-    Without it, it begins with what comes after its first member. Harmless if repeated.
+    Otherwise it starts with records written after its first member joined. A second call
+    changes nothing.
 
     Raises:
-        KafkaError: If the broker refuses: it has no share groups, or forbids it.
+        KafkaError: If the broker has no share groups, or does not permit it.
     """
     request = IncrementalAlterConfigsRequest(group, "share.auto.offset.reset", "earliest")
     client = client_of(admin)
@@ -227,13 +230,12 @@ async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
 
 
 class ShareGroupOffset(NamedTuple):
-    """How far a share group has come with a partition.
+    """The position of a share group in a partition, as the broker counts it, a little late.
 
     Attributes:
-        start: The first record that may not be done with. What is done with before the next
-            answer of a member shows late in it.
-        lag: Records that are not done with, wherever they lie past it. Of those that members
-            were done with in one moment, the broker may count some only with the next one.
+        start: The first record that may not be acknowledged; it may lag behind.
+        lag: How many records from there on are not acknowledged, wherever they lie. Some that
+            were acknowledged together with others may count until the next acknowledgement.
     """
 
     start: int
@@ -243,12 +245,12 @@ class ShareGroupOffset(NamedTuple):
 async def fetch_share_offsets(
     admin: AIOKafkaAdminClient, node: int, groups: Sequence[str]
 ) -> Mapping[str, Mapping[TopicPartition, ShareGroupOffset]]:
-    """How far share groups have come with the partitions that they have begun to read.
+    """The positions of share groups in the partitions that they have begun to read.
 
     Args:
         admin: Started.
         node: Coordinator of the groups.
-        groups: Their ids; those of which the node cannot tell are left out.
+        groups: Their ids; groups that the node cannot describe are absent from the result.
     """
     response = await client_of(admin).send(node, DescribeShareGroupOffsetsRequest(groups))
     return {

@@ -1,6 +1,7 @@
-"""Topics read beside their groups: whole, a span of one partition, or their newest records.
+"""Reads topics without a group: all of one, a range, up to the present end, the newest records.
 
-Topics read by who has no event loop, as fast as it is used.
+Nobody's position changes and nothing is committed. All readers hold a few megabytes at a time;
+records that retention removed meanwhile are left out.
 """
 
 import asyncio
@@ -18,30 +19,29 @@ from pop_stream.settings import Settings
 
 _POLL_MS = 500
 _FETCH_WAIT_MS = 50
-"""A broker may still hold the request of one partition when the next is asked for."""
+"""Short, as a broker may still hold the fetch of one partition when the next is read."""
 
 _SMALL_FETCH_BYTES = 1024 * 1024
 
 _NEWEST_TIMEOUT_S = 20.0
 _NEWEST_PARTITION_BYTES = 256 * 1024
 _NEWEST_FETCH_BYTES = 8 * 1024 * 1024
-"""Of one answer of a broker; it gives a larger record by itself."""
+"""Of one answer of a broker; a larger record comes alone."""
 
 T = TypeVar("T")
 
 
 async def read_topic(settings: Settings, topic: str) -> AsyncIterator[ConsumedRecord]:
-    """The records of all partitions, one partition after the other, each in its order.
+    """The records of all partitions up to their ends, one partition after the other, in order.
 
-    Without a group, so that nobody is disturbed and nothing is committed. A topic that does
-    not exist has none.
+    A topic that does not exist has none.
     """
     async with clients.consumer(
         settings, client_id="whole", group_id=None
     ) as metadata_consumer:
         if topic not in await metadata_consumer.topics():
             return
-    # Named at the start, the topic's partitions are known; read they are one by one.
+    # The client knows the partitions of topics that it is subscribed to; they are read singly.
     async with clients.consumer(
         settings, topic, client_id="whole", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
     ) as consumer:
@@ -66,11 +66,8 @@ async def read_partition(
 async def read_range(
     settings: Settings, partition: TopicPartition, start: int, end: int
 ) -> AsyncIterator[ConsumedRecord]:
-    """The records of one partition from `start` up to, not including, `end`, in order.
-
-    Those that retention has removed are left out.
-    """
-    async with clients.consumer(settings, client_id="span", group_id=None) as consumer:
+    """The records of one partition from `start` up to, not including, `end`, in order."""
+    async with clients.consumer(settings, client_id="range", group_id=None) as consumer:
         consumer.assign([partition])
         first = (await consumer.beginning_offsets([partition]))[partition]
         if first < end:
@@ -89,11 +86,11 @@ async def read_to_end(
         starts: By partition, the offset to start from; all of one topic.
 
     Yields:
-        A partition's number, records of it in order, and the offset after them: now and then
-        without records, so that who reads may think better of it.
+        A partition's number, records of it in order, and the offset after them; now and then
+        without records, so that the caller can stop.
     """
     async with clients.consumer(
-        settings, client_id="rest", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
+        settings, client_id="to-end", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
     ) as consumer:
         consumer.assign([*starts])
         firsts = await consumer.beginning_offsets([*starts])
@@ -109,17 +106,15 @@ async def read_to_end(
 async def read_newest(
     settings: Settings, most: Mapping[str, int], read: Callable[[bytes], T]
 ) -> Mapping[str, Sequence[T]]:
-    """What is read in the newest records of topics, older ones first within a partition.
-
-    Values are not kept, whatever their size: some megabytes are in memory at a time.
+    """What `read` returns for the newest records of topics, in order within a partition.
 
     Args:
         settings: Where the cluster is.
-        most: By topic, how many of each of its partitions. One that does not exist has none.
-        read: What is wanted of a value.
+        most: By topic, how many records of each partition; a missing topic has none.
+        read: Called with each value; the value itself is not kept.
 
     Raises:
-        UnavailableError: If the brokers do not tell, or not in time.
+        UnavailableError: If the brokers cannot be read within 20 s.
     """
     found: dict[str, list[T]] = {topic: [] for topic in most}
     try:
@@ -135,16 +130,16 @@ async def read_newest(
 async def _newest_records(
     settings: Settings, most: Mapping[str, int]
 ) -> AsyncIterator[ConsumedRecord]:
-    metadata_consumer = clients.consumer(settings, client_id="tails", group_id=None)
+    metadata_consumer = clients.consumer(settings, client_id="newest", group_id=None)
     async with clients.started(metadata_consumer):
         names = most.keys() & await metadata_consumer.topics()
     if not names:
         return
-    # Named at the start, the topics' partitions are known.
+    # The client knows the partitions of topics that it is subscribed to.
     consumer = clients.consumer(
         settings,
         *names,
-        client_id="tails",
+        client_id="newest",
         group_id=None,
         fetch_max_wait_ms=_FETCH_WAIT_MS,
         max_partition_fetch_bytes=_NEWEST_PARTITION_BYTES,
@@ -161,7 +156,7 @@ async def _newest_records(
 async def _seek_newest(
     consumer: AIOKafkaConsumer, most: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
-    """Go to where the tails begin; where they end, of partitions that have any."""
+    """Seek to the newest records; returns the ends of partitions that have records."""
     partitions = [
         TopicPartition(topic, number)
         for topic in most
@@ -182,7 +177,7 @@ async def _seek_newest(
 async def _batches(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumedRecord], int], None]:
-    """Records of each partition up to its end, or none for now, and the offset after them."""
+    """Records of each partition up to its end, possibly none, and the offset after them."""
     left = dict(ends)
     while left:
         fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS)
@@ -218,14 +213,14 @@ _MAX_RECORDS: Final = 500
 
 
 def iterate_sync(records: AsyncIterator[ConsumedRecord]) -> Iterator[ConsumedRecord]:
-    """The same records, for who does not wait for each; not where an event loop runs."""
+    """The same records for code without an event loop; must not be called inside one."""
     with asyncio.Runner() as runner:
         batches = iter(lambda: runner.run(_next_batch(records)), [])
         yield from chain.from_iterable(batches)
 
 
 async def _next_batch(records: AsyncIterator[ConsumedRecord]) -> list[ConsumedRecord]:
-    """The next of them, in memory at once; none at their end."""
+    """The next records, some hundreds at once; none at the end."""
     batch: list[ConsumedRecord] = []
     async for record in records:
         batch.append(record)

@@ -1,7 +1,4 @@
-"""The names of all topics, and their creation and verification from the catalog.
-
-What settings live topics have, as the brokers tell.
-"""
+"""The names of all topics and groups; topics are created and verified from the catalog."""
 
 import asyncio
 import tomllib
@@ -26,10 +23,10 @@ _FOR_EVER_MS = timedelta.max // timedelta(milliseconds=1)
 async def describe_topic_configs(
     admin: AIOKafkaAdminClient, wanted: Mapping[str, Iterable[str]]
 ) -> Mapping[str, Mapping[str, str]]:
-    """Of each topic the settings that are wanted, defaults of the broker included.
+    """By topic, the values of the settings that are named, the broker's defaults included.
 
     Raises:
-        KafkaError: If the brokers are away.
+        KafkaError: If the brokers cannot be asked.
     """
     asked = [
         ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(keys, ""))
@@ -43,7 +40,7 @@ async def describe_topic_configs(
 
 
 async def fetch_retention(admin: AIOKafkaAdminClient, topic: str) -> timedelta | None:
-    """How long a live topic keeps records, `timedelta.max` for ever; None if there is none."""
+    """How long a topic keeps records, `timedelta.max` for ever; None if it does not exist."""
     found = await describe_topic_configs(admin, {topic: [_RETENTION]})
     kept = found.get(topic, {}).get(_RETENTION)
     if kept is None:
@@ -56,20 +53,20 @@ async def fetch_retention(admin: AIOKafkaAdminClient, topic: str) -> timedelta |
 _TOPIC_EXISTS: Final = 36
 _HOUR_MS: Final = 3_600_000
 _COMMON_CONFIGS: Final = {
-    # The broker's clock, whatever a writer's says: a broker refuses what is of more than an
-    # hour ahead, and retention removes at once what claims to be old.
+    # The broker's clock: with a writer's, records of more than an hour ahead are refused, and
+    # retention removes at once what has an old timestamp.
     "message.timestamp.type": "LogAppendTime",
 }
 _DEFAULT_CONFIGS: Final = {
     "cleanup.policy": "delete",
-    "retention.bytes": "-1",  # a broker's own limit would remove records before their time
+    "retention.bytes": "-1",  # a broker's default would remove records early
 }
 _VISIBLE_TIMEOUT_S: Final = 20.0
 _TOPIC_KINDS: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
 
 
 class InsightSubscription(NamedTuple):
-    """What pullers of an insight read, and the group they do it as."""
+    """The topic of an insight, and the group in which its pullers read it."""
 
     insight_id: str
     topic: str
@@ -84,22 +81,22 @@ class Topics:
 
     @property
     def submissions(self) -> str:
-        """Agendas to run."""
+        """Submitted agendas; public."""
         return f"{self.prefix}submissions"
 
     @property
     def ready(self) -> str:
-        """What the scheduler hears."""
+        """The scheduler's input, keyed by insight."""
         return f"{self.prefix}ready"
 
     @property
     def agenda_events(self) -> str:
-        """The lifecycle."""
+        """Lifecycle events of agendas, keyed by agenda; public."""
         return f"{self.prefix}agenda-events"
 
     @property
     def definitions(self) -> str:
-        """Customers and insights, compacted."""
+        """Definitions in force and API keys, compacted."""
         return f"{self.prefix}definitions"
 
     @property
@@ -109,44 +106,44 @@ class Topics:
 
     @property
     def query_replies(self) -> str:
-        """The scheduler's answers to questions."""
+        """The scheduler's replies to queries."""
         return f"{self.prefix}query-replies"
 
     @property
     def quota_usage(self) -> str:
-        """How much of each customer waits and is on its way."""
+        """Ready agendas and submissions in flight by customer, for quotas."""
         return f"{self.prefix}quota-usage"
 
     @property
     def controls(self) -> str:
-        """What every puller hears: attempts that are to stop."""
+        """Attempts that are to stop; every puller reads all of it."""
         return f"{self.prefix}controls"
 
     @property
     def poll_demand(self) -> str:
-        """What callers over HTTP want of insights."""
+        """How many agendas HTTP workers wait for, keyed by insight."""
         return f"{self.prefix}poll-demand"
 
     @property
     def deliveries(self) -> str:
-        """Agendas for callers over HTTP; every process of the API reads it whole."""
+        """Claimed agendas for HTTP workers; every process of the API reads all of it."""
         return f"{self.prefix}deliveries"
 
     @property
     def dead_letters(self) -> str:
-        """Records that no part could use."""
+        """Records of public topics that no part could use, and agendas that failed for good."""
         return f"{self.prefix}dead-letters"
 
     @property
     def dead_webhooks(self) -> str:
-        """Callbacks that no try could deliver."""
+        """Webhooks that no try could deliver."""
         return f"{self.prefix}dead-webhooks"
 
     def insight(self, insight_id: str, group_type: GroupType = "consumer") -> str:
-        """The topic that an insight's pullers read; another one for each type of group.
+        """The topic that an insight's pullers read; each type of group has one of its own.
 
-        So a share group, which starts at the earliest record, is never given what a consumer
-        group has worked off: an id may be defined anew with the other type.
+        An id may be defined anew with the other type. A share group starts at the earliest
+        record, so on the same topic it would repeat what a consumer group has done.
         """
         return f"{self.prefix}{_TOPIC_KINDS[group_type]}.{insight_id}"
 
@@ -158,7 +155,7 @@ class Topics:
     def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
         """The group of an insight's pullers, named like its topic; its lag drives emission.
 
-        Kafka lets no id be that of a consumer group and a share group both.
+        Kafka does not allow one id for a consumer group and a share group.
         """
         return self.insight(insight_id, group_type)
 
@@ -170,13 +167,13 @@ class Topics:
         return InsightSubscription(insight_id, topic, self.puller_group(insight_id, group_type))
 
     def group(self, part: str) -> str:
-        """The consumer group of one of our own parts."""
+        """The consumer group of a part, such as `ingest`."""
         return f"{self.prefix}{part}"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it should be."""
+    """A topic as the catalog wants it."""
 
     name: str
     partitions: int
@@ -216,7 +213,8 @@ async def ensure(
         Names of those created by this call.
 
     Raises:
-        UnavailableError: If the broker refuses one, with its reason, or shows it too late.
+        UnavailableError: If the broker refuses a topic, with its reason, or it has no leader
+            within 20 s.
     """
     present = set(await admin.list_topics())
     missing = [spec for spec in specs if spec.name not in present]
@@ -253,7 +251,7 @@ async def add_partitions(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
     count = len(found["partitions"])
     if count >= spec.partitions:
         return count
-    with suppress(InvalidPartitionsError):  # another was quicker to ask for as many
+    with suppress(InvalidPartitionsError):  # another process has just done it
         await admin.create_partitions({spec.name: NewPartitions(spec.partitions)})
     return spec.partitions
 
@@ -261,7 +259,7 @@ async def add_partitions(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
 async def find_topic_errors(
     admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]
 ) -> list[str]:
-    """What is wrong with the topics, in words; empty when all is well."""
+    """How topics differ from the catalog, in words with the remedy; empty if they do not."""
     present = set(await admin.list_topics())
     known = [spec for spec in specs if spec.name in present]
     found = [
@@ -275,13 +273,13 @@ async def find_topic_errors(
         if count != spec.partitions:
             found.append(
                 f"{spec.name} has {count} partitions, the catalog says {spec.partitions}: "
-                "its records would be sought elsewhere; make it anew"
+                "keys would map to other partitions; recreate it"
             )
     return [*found, *await _config_errors(admin, known)]
 
 
 async def find_insight_topic_errors(admin: AIOKafkaAdminClient, topics: Topics) -> list[str]:
-    """What is wrong with the settings of all insights' topics that there are."""
+    """Problems with settings of the insights' topics that exist, in words with the remedy."""
     names = sorted(await admin.list_topics())
     specs = [
         insight_spec(topics, name.removeprefix(start), 1, group_type)
@@ -294,7 +292,7 @@ async def find_insight_topic_errors(admin: AIOKafkaAdminClient, topics: Topics) 
 
 
 async def _config_errors(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
-    """Settings that are not as the catalog has them: records kept too short are lost work."""
+    """Settings that differ from the catalog: a retention too short loses work."""
     wanted = {spec.name: {**_DEFAULT_CONFIGS, **spec.configs} for spec in specs if spec.configs}
     known = await describe_topic_configs(admin, wanted)
     return [

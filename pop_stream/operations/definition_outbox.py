@@ -2,7 +2,7 @@
 
 Every API process runs one; they take turns, so that records are written in the order of
 commits. A crash after writing and before the turn ends writes the same records again, in the
-same order; followers tell the repeats by their versions.
+same order; followers recognise repeats by their versions.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import Final
 import structlog
 
 from pop_stream.clock import wait_until_set
-from pop_stream.crash_points import crash_point
 from pop_stream.kafka.definitions import definition_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
@@ -112,7 +111,6 @@ class DefinitionsOutboxRelay:
                     for row in rows
                 ]
             )
-            crash_point("outbox.published")
 
 
 def _is_stale(row: OutboxRow, published_versions: Mapping[str, int]) -> bool:

@@ -83,7 +83,7 @@ async def _kafka_findings(settings: Settings) -> list[str]:
 
 
 async def _part_findings(settings: Settings, definitions: Definitions) -> list[str]:
-    """Kafka that is just gone is told of by others."""
+    """None if Kafka is away, which other checks report."""
     try:
         return await find_stalled_parts(settings, definitions)
     except (KafkaError, UnavailableError, OSError):

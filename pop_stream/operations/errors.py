@@ -1,4 +1,4 @@
-"""What a command tells its user when it cannot go on."""
+"""What a command may fail with, and the line that says so."""
 
 import os
 

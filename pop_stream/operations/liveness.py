@@ -1,4 +1,4 @@
-"""Whether every part that is needed is there, and gets on with what waits for it."""
+"""Whether every part that is needed is there and keeps up with what waits for it."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,18 +62,18 @@ async def find_stalled_parts(settings: Settings, definitions: Definitions) -> li
     ):
         probe = KafkaLagProbe(names, admin, consumer)
         await _publish_tick(settings, names, admin)
-        looks = (_check(one, admin, probe) for one in readers(names, definitions))
+        looks = (_check(one, admin, probe) for one in consumer_groups(names, definitions))
         found = await asyncio.gather(*looks)
         return [one for some in found for one in some]
 
 
-def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
+def consumer_groups(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
     """Every group that must deal with what it is sent."""
     events, ingest = names.agenda_events, "pop-stream ingest"
     yield ConsumerGroup("ingest", ingest, names.group("ingest"), [names.submissions])
     yield ConsumerGroup("the relay", ingest, names.group("relay"), [events])
-    schedule = "pop-stream schedule"
-    yield ConsumerGroup("the scheduler", schedule, names.group("scheduler"), [names.ready])
+    scheduler = "pop-stream scheduler"
+    yield ConsumerGroup("the scheduler", scheduler, names.group("scheduler"), [names.ready])
     yield ConsumerGroup("the rollup", "pop-stream rollup", names.group("rollup"), [events])
     for one in definitions.insights.values():
         queue = names.insight_subscription(one.id, one.group_type)

@@ -116,5 +116,5 @@ def _renderers(settings: Settings) -> list[Any]:
         return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     # Without the values of local variables: among them are keys, tokens and payloads.
     trace = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    told = structlog.processors.ExceptionRenderer(trace)
-    return [told, structlog.processors.JSONRenderer()]
+    exceptions = structlog.processors.ExceptionRenderer(trace)
+    return [exceptions, structlog.processors.JSONRenderer()]

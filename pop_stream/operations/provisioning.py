@@ -91,7 +91,7 @@ async def import_definitions(settings: Settings) -> list[str]:
             raise ValueError(str(error)) from None
         publication = DefinitionsOutboxRelay(outbox, publish, Topics(settings.topic_prefix))
         published = await publication.drain()
-        return [*published, *await publication.repair(follower.heard)]
+        return [*published, *await publication.repair(follower.versions_by_key)]
 
 
 def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:

@@ -1,4 +1,4 @@
-"""Which attempts are to stop, as far as `pop.controls` told; bounded memory, no clock."""
+"""Which attempts are to stop, of those that `pop.controls` named last; no IO, no clock."""
 
 from datetime import datetime
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from pop_stream.model.events.scheduling import AttemptStop
 
 MAX_STOPS: Final = 20_000
-"""Agendas whose stop is remembered; the one heard of longest ago is forgotten first."""
+"""Agendas whose stop is remembered; the one named longest ago is forgotten first."""
 
 
 class StopRegistry:
-    """The furthest stop of each agenda heard of last.
+    """The furthest stop of each of the agendas that were named last.
 
     Args:
         size: How many agendas are remembered, at least 1.
@@ -27,11 +27,11 @@ class StopRegistry:
         return len(self._by_agenda)
 
     def remember(self, stop: AttemptStop) -> None:
-        """Take in a stop; one of an older attempt, or agenda, than is known changes nothing."""
+        """Add a stop; one of an older attempt, or older agenda of its id, changes nothing."""
         known = self._by_agenda.get(stop.agenda_id)
         if known is not None and _order_key(known, stop) > _order_key(stop, known):
             return
-        self._by_agenda.pop(stop.agenda_id, None)  # to the end: heard of last
+        self._by_agenda.pop(stop.agenda_id, None)  # to the end: named last
         self._by_agenda[stop.agenda_id] = stop
         if len(self._by_agenda) > self._size:
             del self._by_agenda[next(iter(self._by_agenda))]

@@ -14,7 +14,7 @@ from pop_stream.model.events.pull import DeliveryReturned, PollWanted
 from pop_stream.model.events.scheduling import EmittedAgenda
 
 PROCESS_TIMEOUT_S: Final = 4.0
-"""A process that said nothing for so long has no callers any more; it speaks every second."""
+"""A process of which nothing was read for so long has no callers; it publishes every second."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class ReturnedDelivery:
 
 
 class PollDemand:
-    """Of one insight, as one dispatcher heard of it.
+    """How many agendas of one insight which processes want, as one dispatcher knows it.
 
     Args:
         dispatcher_id: By whose count processes say what they received.
@@ -56,7 +56,7 @@ class PollDemand:
         return sum(process.capacity for process in self._processes.values())
 
     def update(self, poll: PollWanted, now_s: float) -> None:
-        """A process says what it wants; replaces what it said before."""
+        """Take over what a process wants; replaces what it wanted before."""
         received = poll.received.get(self.dispatcher_id, 0)
         known = self._processes.get(poll.api_id)
         if known is None:
@@ -111,23 +111,23 @@ def returned_delivery(emitted: EmittedAgenda, now_s: float) -> ReturnedDelivery:
 
 
 REBALANCE_GRACE_S: Final = 2.0
-"""So long after a group has settled, all of its members hear what is written."""
+"""So long after a group has settled, all of its members read what is written."""
 
 
 class OrphanedDeliveries:
-    """Keeps them until whoever is dispatcher now can hear of them."""
+    """Deliveries of closed dispatches, kept until the next dispatcher can read of them."""
 
     def __init__(self) -> None:
         self._waiting: list[ReturnedDelivery] = []
         self._resumed_s: float | None = None
 
     def add(self, some: Iterable[ReturnedDelivery]) -> None:
-        """Nobody will want these of their counter any more."""
+        """Add deliveries for which this process will get no demand any more."""
         self._waiting += some
 
     @property
     def has_any(self) -> bool:
-        """Whether any waits for that."""
+        """Whether any are kept."""
         return bool(self._waiting)
 
     def rebalance_started(self) -> None:
@@ -139,7 +139,7 @@ class OrphanedDeliveries:
         self._resumed_s = now_s
 
     def pop_due(self, now_s: float) -> list[DeliveryReturned]:
-        """What to tell the dispatcher; what is not worth handing out any more is dropped."""
+        """What to publish for the next dispatcher, once; without what may have lost its lease."""
         if self._resumed_s is None or now_s - self._resumed_s < REBALANCE_GRACE_S:
             return []
         waiting, self._waiting = self._waiting, []

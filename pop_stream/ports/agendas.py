@@ -1,4 +1,4 @@
-"""Agendas by the many: lists and bulk commands."""
+"""Agendas by filter: listed, counted, deleted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from pop_stream.policy.lifecycle.summary import Summary
 
 @dataclass(frozen=True, slots=True)
 class AgendaFilter:
-    """Which agendas are meant: those that fit every field that is set.
+    """Selects agendas: those that match every field that is set.
 
     Attributes:
-        ids: One of these; as with the others, empty means any.
+        ids: Matches any of these; empty matches all, in every field.
         accepted_from: Accepted at this instant or later.
         accepted_before: Accepted before this instant.
     """
@@ -33,10 +33,10 @@ class AgendaFilter:
 
 @dataclass(frozen=True, slots=True)
 class AgendaCursor:
-    """Where a list of agendas goes on: after this one.
+    """The position in a list of agendas: after this one.
 
     Attributes:
-        accepted_at: None for an agenda that was never accepted; it comes as the oldest.
+        accepted_at: None for an agenda that was never accepted; it sorts as the oldest.
     """
 
     accepted_at: datetime | None
@@ -49,8 +49,8 @@ class AgendaListItem:
 
     Attributes:
         summary: Without its operations and body.
-        percent: As `Summary.percent`, which takes the operations to tell.
-        external_id: What its submitter calls it; None if it does not say.
+        percent: As `Summary.percent`, which would need the operations.
+        external_id: Its submitter's own name for it; None without one.
         correlation_id: Of the request it came from; None if it came without one.
     """
 
@@ -71,7 +71,7 @@ class AgendaStore(Protocol):
         after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> Sequence[Summary]:
-        """At most `limit` agendas, by acceptance, without their operations and bodies."""
+        """At most `limit` agendas in the order of acceptance, without operations and bodies."""
         ...
 
     async def page(
@@ -82,17 +82,17 @@ class AgendaStore(Protocol):
         after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> Sequence[AgendaListItem]:
-        """The same, each with how far it is."""
+        """The same agendas, each with its progress."""
         ...
 
     async def count(self, wanted: AgendaFilter) -> int:
-        """How many agendas fit; exact."""
+        """How many agendas match; exact."""
         ...
 
     async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
-        """The same summaries with their bodies and operations; in order."""
+        """The same summaries in the same order, with their bodies and operations."""
         ...
 
     async def delete(self, agenda_ids: Sequence[str]) -> Sequence[str]:
-        """Remove those of the agendas that have ended; the ids of those removed."""
+        """Delete those of the agendas that have ended; returns the ids of the deleted."""
         ...

@@ -1,4 +1,4 @@
-"""Who changed what."""
+"""The audit log: who changed what, when."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change, as the audit log has it.
+    """One change.
 
     Attributes:
         entry_id: Grows with time, roughly.
@@ -30,7 +30,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which changes are wanted; None means any."""
+    """Selects changes; None matches any."""
 
     kind: str | None = None
     object_id: str | None = None
@@ -38,7 +38,7 @@ class AuditFilter:
 
 
 class AuditLog(Protocol):
-    """Who changed what, when."""
+    """Reads the audit log."""
 
     async def entries(
         self, wanted: AuditFilter, *, before: int | None, limit: int

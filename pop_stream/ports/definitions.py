@@ -1,4 +1,4 @@
-"""The definitions in force, where they are kept, and how changes are told."""
+"""Definitions: those in force, their store, and the outbox by which changes are published."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,33 +11,33 @@ from pop_stream.model.revisions import Author, Revision, StoredDefinition
 
 
 class DefinitionSource(Protocol):
-    """The definitions in force, always the newest heard of."""
+    """Provides the definitions in force."""
 
     @property
     def current(self) -> Definitions:
-        """A snapshot; ask again for a newer one."""
+        """An immutable snapshot; read the property again for a newer one."""
         ...
 
 
 class FollowedDefinitions(DefinitionSource, Protocol):
-    """Definitions from where changes are told, in an order that all share."""
+    """Definitions that are followed on a log, whose order all processes share."""
 
     @property
     def read_up_to(self) -> int:
-        """How far they were read: of versions up to it, all is heard."""
+        """The offset up to which the log is read: every version before it is in force."""
         ...
 
-    async def written(self) -> int:
-        """How far they are written by now; there is no version above it.
+    async def end_offset(self) -> int:
+        """The offset after the last version that is published by now.
 
         Raises:
-            UnavailableError: If that cannot be asked now.
+            UnavailableError: If the log cannot be reached.
         """
         ...
 
 
 class DefinitionStore(Protocol):
-    """The truth about definitions; every method raises UnavailableError while it is away."""
+    """Stores definitions; every method raises UnavailableError while the database is down."""
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
@@ -47,49 +47,49 @@ class DefinitionStore(Protocol):
         Args:
             kind: Of the definition.
             object_id: Its id inside.
-            seen_by: None also for what this customer does not see; its content is not read
-                then, so that it takes no longer than what is not there.
+            seen_by: The result is None for what this customer may not see. Its content is
+                not read then, so the time it takes does not reveal that it exists.
         """
         ...
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
     ) -> StoredDefinition | None:
-        """What it was in one version, or None if there was none or it was its deletion.
+        """One version of a definition; None if there is none, or if it is the deletion.
 
         Args:
             kind: Of the definition.
             object_id: Its id inside.
             version: From 1.
-            seen_by: None also for a version that was not this customer's to see, and for all
-                of them if the last one was not; nothing of it is read then.
+            seen_by: The result is None for a version that this customer might not see, and for
+                every version if the last one is such; its content is not read then.
         """
         ...
 
     async def find_by_name(self, named: str) -> Sequence[str]:
-        """Ids of templates that are called so, by all or by their customers; three at most."""
+        """Ids of templates with this name or alias; three at most."""
         ...
 
     async def list(self, query: ListQuery) -> DefinitionPage:
-        """One page, and the count of all pages, as of one moment."""
+        """One page, and the count over all pages, of the same snapshot."""
         ...
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
     ) -> Sequence[StoredDefinition | None]:
-        """Make changes, all or none, and put what came of them into the outbox.
+        """Make changes, all or none, and put the new versions into the outbox.
 
         Args:
             revisions: Of different definitions.
             author: Who makes them, for the audit log.
 
         Returns:
-            What there is now, by revision; one that leaves all as it was makes no new version.
+            The definition after each revision; one that changes nothing makes no version.
 
         Raises:
             DefinitionError: If one refers to something that is not defined.
             InUseError: If something would be deleted that is in use.
-            PopStreamError: Whatever a revision's own decision raises.
+            PopStreamError: Whatever a revision raises for the version that it finds.
         """
         ...
 
@@ -111,15 +111,15 @@ class OutboxRow:
 
 
 class DefinitionOutbox(Protocol):
-    """Changes that are committed and must be published."""
+    """Committed changes that must be published."""
 
     def claim_batch(self, most: int) -> AbstractAsyncContextManager[Sequence[OutboxRow]]:
-        """Up to so many rows, oldest first, for whose publication nobody else has the turn.
+        """Lock up to so many rows, oldest first, that nobody else has locked.
 
-        Left without an error, the rows are published and gone; with one, they stay.
+        The block publishes them. Left without an error, it deletes the rows; else they stay.
         """
         ...
 
     async def latest_versions(self) -> Sequence[OutboxRow]:
-        """The last version of everything that was ever defined."""
+        """The last version of every definition that ever was, deletions included."""
         ...

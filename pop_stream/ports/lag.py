@@ -1,4 +1,4 @@
-"""How far those who read have come."""
+"""Lag, committed offsets and member counts of groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from pop_stream.model.ids import InsightId
 
 @dataclass(frozen=True, slots=True)
 class LagSnapshot:
-    """How far those who read have come.
+    """The lag of insights, and how far the relay has come, as of one call.
 
     Attributes:
-        lags: Records past the pullers' commit that are still there, by insight and partition
-            of its topic; an insight is absent when that is unknown.
-        end_offsets: By partition of the lifecycle's topic, the offset after its last record; None
-            if it was not asked for or is unknown.
+        lags: By insight and partition of its topic, the records past its pullers' commit
+            that are still there; an insight is absent if that is unknown.
+        end_offsets: By partition of the lifecycle's topic, the offset after its last record;
+            None if it was not asked for or is unknown.
         relay_offsets: By the same partition, the offset that the relay has committed.
     """
 
@@ -26,7 +26,7 @@ class LagSnapshot:
 
 
 class GroupOffsets(NamedTuple):
-    """How far a group has come with a topic.
+    """The offsets of a group in a topic.
 
     Attributes:
         ends: By partition, the offset after its last record.
@@ -38,7 +38,7 @@ class GroupOffsets(NamedTuple):
 
 
 class LagProbe(Protocol):
-    """Reads how far pullers and the relay are behind."""
+    """Asks the brokers how far groups have come; nothing raises, what fails is unknown."""
 
     async def fetch_lag(
         self,
@@ -51,21 +51,21 @@ class LagProbe(Protocol):
 
         Args:
             insights: Those whose pullers are a consumer group.
-            shared: Those whose pullers are a share group. Of their records some that lie
-                past the first one that is not done with may be done with, and count.
+            shared: Those whose pullers are a share group. Their lag counts from the first
+                record that is not done with, also later ones that are.
             relay: Whether to ask for `end_offsets` and `relay_offsets`.
         """
         ...
 
     async def fetch_member_count(self, group: str) -> int | None:
-        """How many members a group has; None if that is unknown."""
+        """How many members a group has, 0 if it does not exist; None if that is unknown."""
         ...
 
     async def fetch_group_offsets(
         self, group: str, topic: str, group_type: GroupType = "consumer"
     ) -> GroupOffsets | None:
-        """How far a group has come with a topic; None if that is unknown.
+        """The offsets of a group in a topic; None if they are unknown.
 
-        What a share group has come to is the first record that is not done with.
+        The committed offset of a share group is the first record that is not done with.
         """
         ...

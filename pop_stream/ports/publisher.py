@@ -1,4 +1,4 @@
-"""Writing to Kafka."""
+"""Publishes records to Kafka."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -8,9 +8,9 @@ class Record(NamedTuple):
     """A record to publish.
 
     Attributes:
-        partition: Where it goes; None lets the key decide.
-        own_batch: Whether it must be a batch of its own: a share group hands out whole batches.
-            All records of a topic must agree.
+        partition: Of the topic; None lets the key decide.
+        own_batch: Whether it must be a batch of its own, as share groups deliver whole batches.
+            It must be the same for all records of a topic.
     """
 
     topic: str
@@ -35,11 +35,15 @@ class RecordMetadata(Protocol):
         ...
 
 
+class RecordTooLargeError(Exception):
+    """A record is larger than the broker accepts; sending it again cannot help."""
+
+
 class Publisher(Protocol):
-    """Writes records that must not be lost."""
+    """Publishes records that must not be lost."""
 
     async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
-        """Write all records and return once every one is acknowledged by acks=all.
+        """Publish all records; returns once every one is acknowledged by acks=all.
 
         Records for one partition are written in the order given. A call repeated after an
         error may write some of them twice.
@@ -48,7 +52,10 @@ class Publisher(Protocol):
             Where each was written, in the order given.
 
         Raises:
-            UnavailableError: If the broker did not acknowledge in time.
+            UnavailableError: If the broker did not acknowledge in time; any of the records may
+                have been written.
+            RecordTooLargeError: If a record is larger than the broker accepts; the others of
+                the call may have been written.
         """
         ...
 
@@ -57,9 +64,9 @@ class Publisher(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Have a broker answer.
+        """Wait for an answer of any broker.
 
         Raises:
-            UnavailableError: If none does.
+            UnavailableError: If none answers.
         """
         ...

@@ -1,4 +1,4 @@
-"""Asking the scheduler."""
+"""Queries to the scheduler."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from pop_stream.model.events.scheduling import QueueDescribed
 
 
 class QueueQueries(Protocol):
-    """Asks the scheduler about what waits with it."""
+    """Queries the scheduler's view of an insight."""
 
     async def ask(
         self,
@@ -16,15 +16,15 @@ class QueueQueries(Protocol):
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
     ) -> QueueDescribed:
-        """What the scheduler says of an insight, and of an agenda if one is named.
+        """The state of an insight's queue, and of an agenda in it if one is named.
 
         Args:
-            insight_id: Any insight.
-            agenda_id: Whose place is wanted; empty for none.
-            agenda_ids: Of which it is wanted whether the scheduler holds them; at most
-                `MAX_QUERIED_AGENDAS`.
-            tracked_after: Behind which place it is wanted what else the scheduler holds; -1 from
-                the first, None for nothing.
+            insight_id: Of any insight.
+            agenda_id: The agenda whose position is wanted; empty for none.
+            agenda_ids: Agendas of which the reply says whether the scheduler holds them; at
+                most `MAX_QUERIED_AGENDAS`.
+            tracked_after: The reply also lists agendas that the scheduler holds after this
+                place, as many as fit; -1 begins with the first, None lists none.
 
         Raises:
             UnavailableError: If no scheduler answers in time.

@@ -1,11 +1,11 @@
-"""Where the scheduler keeps its backlogs."""
+"""The scheduler's durable table of backlog rows."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
 
 class BacklogTable(Protocol):
-    """The rows of the ReadyAgenda table, to be read at once, and durable once `wait_durable`."""
+    """The rows of the ReadyAgenda table: read at once, durable after `wait_durable`."""
 
     def get(self, key: str) -> bytes | None:
         """The row's value, or None."""
@@ -25,13 +25,13 @@ class BacklogTable(Protocol):
 
     @property
     def written(self) -> int:
-        """How many rows were written or deleted so far."""
+        """How many rows were written or deleted so far; a number for `wait_durable`."""
         ...
 
     def send_now(self) -> None:
-        """Have what was written so far sent now; else it may wait a little for more."""
+        """Send what was written so far now; without it, rows may wait a little for more."""
         ...
 
     async def wait_durable(self, written: int | None = None) -> None:
-        """Wait until the first so many rows written outlive this process; all if not given."""
+        """Wait until the first so many rows written outlive this process; all by default."""
         ...

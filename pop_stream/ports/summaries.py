@@ -1,4 +1,4 @@
-"""Summaries: what the rollup writes and the API reads."""
+"""Summaries of agendas: the rollup folds events into them, the API reads them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,11 +45,11 @@ class SummaryReader(Protocol):
     """Reads summaries; every method raises UnavailableError while the database is away."""
 
     async def agenda(self, agenda_id: str) -> Summary | None:
-        """One agenda's summary with its operations, or None if it was never heard of."""
+        """One agenda's summary with its operations, or None if none exists."""
         ...
 
     async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
-        """How far the agenda is, of its summary the least; None if it was never heard of."""
+        """How far the agenda is, without the rest of its summary; None if none exists."""
         ...
 
     async def link(self, link: LinkScope) -> LinkSummary | None:

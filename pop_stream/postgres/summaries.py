@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pop_stream import crash_points
 from pop_stream.model.errors import UnavailableError, UnstorableError
 from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.events.lifecycle import (
@@ -227,7 +226,6 @@ class PostgresSummaries:
                             known = await self._known(connection, events_by_agenda)
                         changes, skipped = _changes(known, events_by_agenda)
                         await _write(connection, changes)
-                        crash_points.crash_point("rollup.folding")
                 except _VersionConflictError:
                     continue
                 return changes, skipped

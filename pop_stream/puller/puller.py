@@ -1,4 +1,4 @@
-"""The puller: takes agendas of its insights and runs their operations with your handlers."""
+"""The puller: composes its parts, and serves its insights until it is to stop."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -30,11 +31,11 @@ from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
 from pop_stream.puller.handlers.registry import Handlers
-from pop_stream.puller.reporting.lease_keeper import LeaseRenewer
+from pop_stream.puller.reporting.lease_renewer import LeaseRenewer
 from pop_stream.puller.reporting.reporter import Reporter
 from pop_stream.settings import Settings
 
-# The client goes on trying by itself; giving up sooner would write records twice.
+# The client goes on trying by itself; an earlier timeout here would write records twice.
 _ACKNOWLEDGED_WITHIN: Final = timedelta(seconds=60)
 _FLUSH_S: Final = 10.0
 _CLOSE_S: Final = 5.0
@@ -56,7 +57,7 @@ class Puller:
         handlers: Registries to take over, besides what `handler` registers.
         settings: Read from POP_ variables if not given.
         concurrency: Agendas at a time; `settings.puller_concurrency` if not given.
-        grace: How long running agendas may go on once the puller is told to stop;
+        grace: How long running agendas may go on once the puller is to stop;
             `settings.puller_grace` if not given.
 
     Raises:
@@ -102,7 +103,7 @@ class Puller:
     async def serve(self, stop: asyncio.Event) -> None:
         """Pull until `stop`, then let running agendas end within the grace.
 
-        What still runs then is cancelled and told as failed, to be tried again. Cancelling
+        What still runs then is cancelled and reported as failed, to be tried again. Cancelling
         the call does the same without the grace. May be called again once it has returned.
 
         Raises:
@@ -111,15 +112,10 @@ class Puller:
         """
         self._check()
         self._is_serving = True
-        # A client has one request at a time on its way to a broker: claims wait for no reports.
-        claims, reports = (
-            ReconnectingPublisher(self._publisher),
-            ReconnectingPublisher(self._publisher),
-        )
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="operation")
         try:
             async with asyncio.TaskGroup() as agendas:
-                await self._serve(stop, claims, reports, threads, agendas)
+                await self._serve(stop, threads, agendas)
         finally:
             self._is_serving = False
             threads.shutdown(wait=False, cancel_futures=True)
@@ -127,27 +123,39 @@ class Puller:
             _log.info("puller.stopped", insights=self._insights)
 
     async def _serve(
-        self,
-        stop: asyncio.Event,
-        claims: ReconnectingPublisher,
-        reports: ReconnectingPublisher,
-        threads: Executor,
-        agendas: asyncio.TaskGroup,
+        self, stop: asyncio.Event, threads: Executor, agendas: asyncio.TaskGroup
     ) -> None:
+        parts = self._compose(threads, agendas)
+        async with asyncio.TaskGroup() as background:
+            helpers = [
+                background.create_task(parts.reporter.run()),
+                background.create_task(parts.renewer.run()),
+                background.create_task(self._controls(parts.executor).run()),
+            ]
+            try:
+                await self._pull(stop, parts.claim_context, parts.executor)
+            finally:
+                await parts.executor.stop()
+                await _flush(parts.reporter)
+                for helper in helpers:
+                    helper.cancel()
+                await parts.prior_results.close()
+                for publisher in parts.publishers:
+                    await publisher.close()
+
+    def _compose(self, threads: Executor, agendas: asyncio.TaskGroup) -> "_Parts":
+        # A client sends one request at a time to a broker: claims shall wait for no reports.
+        claims, reports = (ReconnectingPublisher(self._publisher) for _ in range(2))
         puller_id = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
-        clock = WallClock()
-        capacity = Capacity(self._concurrency)
+        clock, capacity = WallClock(), Capacity(self._concurrency)
         reporter = Reporter(reports, self._topics.agenda_events)
+        prior_results = PriorResultsReader(self._settings)
         run_context = RunContext(self.handlers, threads, clock)
-        prior_results_reader = PriorResultsReader(self._settings)
-        running = AttemptExecutor(
-            agendas, run_context, reporter, capacity, prior_results_reader
-        )
+        executor = AttemptExecutor(agendas, run_context, reporter, capacity, prior_results)
         window = AttemptWindow()
         claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
-        claim_context = ClaimContext(claimer, running, reporter, capacity, len(self._insights))
         renewer = LeaseRenewer(
-            running,
+            executor,
             claimer,
             reporter,
             clock,
@@ -162,22 +170,10 @@ class Puller:
             handlers=self.handlers.types,
             concurrency=self._concurrency,
         )
-        async with asyncio.TaskGroup() as background:
-            helpers = [
-                background.create_task(reporter.run()),
-                background.create_task(renewer.run()),
-                background.create_task(self._controls(running).run()),
-            ]
-            try:
-                await self._pull(stop, claim_context, running)
-            finally:
-                await running.stop()
-                await _flush(reporter)
-                for helper in helpers:
-                    helper.cancel()
-                await prior_results_reader.close()
-                for publisher in (claims, reports):
-                    await publisher.close()
+        claim_context = ClaimContext(claimer, executor, reporter, capacity, len(self._insights))
+        return _Parts(
+            claim_context, executor, renewer, reporter, prior_results, (claims, reports)
+        )
 
     async def _pull(
         self, stop: asyncio.Event, claim_context: ClaimContext, running: AttemptExecutor
@@ -233,6 +229,18 @@ class Puller:
         if not self.handlers.types:
             msg = "no handler is registered; decorate a function with @puller.handler(type)"
             raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a puller is made of while it serves."""
+
+    claim_context: ClaimContext
+    executor: AttemptExecutor
+    renewer: LeaseRenewer
+    reporter: Reporter
+    prior_results: PriorResultsReader
+    publishers: Sequence[ReconnectingPublisher]
 
 
 def _named(insights: Sequence[str]) -> tuple[str, ...]:

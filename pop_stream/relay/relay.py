@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
-from pop_stream.kafka.publisher import publish_until_acknowledged, ready_record
+from pop_stream.kafka.event_records import ready_record
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_lifecycle, frame_parts
@@ -120,7 +120,6 @@ class Relay:
             for event in translated
         ]
         await publish_until_acknowledged(self._publisher, ready)
-        crash_points.crash_point("relay.published")
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from pop_stream.kafka.publisher import FRAME_BYTES
+from pop_stream.kafka.event_records import FRAME_BYTES
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.base import AttemptOutcome
 from pop_stream.model.events.codec import decode_routed, encode

@@ -7,7 +7,6 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, OffsetCommitter, bytes_of
@@ -188,7 +187,6 @@ class Rollup:
         for start in range(0, len(entries), BATCH_EVENTS):
             await self._fold(entries[start : start + BATCH_EVENTS], known)
         if entries:
-            crash_points.crash_point("rollup.folded")
             await self._commits.mark_processed(
                 {TopicPartition(self._topic, p): known[p] for p in known}
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from pop_stream.kafka.dead_letters import row_dead_letter
-from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.event_records import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.events.scheduling import (

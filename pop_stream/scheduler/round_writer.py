@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from pop_stream import crash_points
-from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
+from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnavailableError
@@ -149,19 +149,11 @@ class RoundWriter:
 
         if outbox or announcements:
             await self._publish_before_rows(record_position.partition, outbox)
-        write_rows = partial(
-            self._write_rows,
-            insights,
-            record_position.offset,
-            flush=bool(outbox or announcements),
-        )
+        self._write_rows(insights, record_position.offset, flush=bool(outbox or announcements))
         if not announcements:
-            write_rows()
             return
-        rounds = [*emitted, *announcements]
-        await self._publish_concurrently(
-            rounds, len(emitted) // 2 + 1, write_rows, record_position.partition
-        )
+        # Rounds and rows are sent side by side; the brokers may have any part of either first.
+        await self._publish([*emitted, *announcements], record_position.partition)
         for owned, draft in zip(insights, drafts, strict=True):
             if draft.announcements:
                 owned.store.unconfirmed_round = None
@@ -294,36 +286,6 @@ class RoundWriter:
             self._table.send_now()
             self._last_round_row = self._table.written
 
-    async def _publish_concurrently(
-        self,
-        rounds: Sequence[Record],
-        half: int,
-        write_rows: Callable[[], None],
-        partition: int,
-    ) -> None:
-        """Publish rounds and their rows; a crash may leave any part of either.
-
-        Which part, the crash points decide in tests: the first `half` of the records are some
-        of the agendas.
-        """
-        left = rounds
-        if crash_points.is_set("scheduler.emitting"):
-            left = await self._publish_first(left, half)
-            crash_points.crash_point("scheduler.emitting")
-        if crash_points.is_set("scheduler.emitted"):
-            left = await self._publish_first(left, len(left))
-            crash_points.crash_point("scheduler.emitted")
-        write_rows()
-        if crash_points.is_set("scheduler.recorded"):
-            await self._table.wait_durable()
-            crash_points.crash_point("scheduler.recorded")
-        if crash_points.is_set("scheduler.recorded_half"):
-            await self._table.wait_durable()
-            left = await self._publish_first(left, half)
-            crash_points.crash_point("scheduler.recorded_half")
-        await self._publish(left, partition)
-        crash_points.crash_point("scheduler.decided")
-
     async def _publish(self, records: Sequence[Record], partition: int) -> None:
         """Publish until all is acknowledged or the partition may be another process's.
 
@@ -332,11 +294,6 @@ class RoundWriter:
         """
         check = partial(self.ensure_owned, partition)
         await publish_until_acknowledged(self._publisher, records, before_retry=check)
-
-    async def _publish_first(self, records: Sequence[Record], count: int) -> Sequence[Record]:
-        """Publish the first `count` records now; returns the others."""
-        await publish_until_acknowledged(self._publisher, records[:count])
-        return records[count:]
 
     async def _ensure_topic(self, owned: OwnedInsight) -> None:
         """Create the insight's topic, or add the partitions that its definition asks for."""

@@ -13,12 +13,12 @@ from datetime import timedelta
 from math import inf
 from pathlib import Path
 
+import crash_points
 import pytest
 import pytest_asyncio
 from databases import database
 from pydantic import SecretStr
 
-from pop_stream import crash_points
 from pop_stream.client import Client, Retry
 from pop_stream.devserver.folder import PORTS, is_free_port
 from pop_stream.devserver.supervisor import RestartPolicy, Supervisor, command_part
@@ -81,12 +81,10 @@ class World:
         """Start the part anew so that it dies at the place, once; the file that tells."""
         part = PARTS["ingest" if place.startswith("relay") else place.partition(".")[0]]
         spent = self.folder / f"spent-{place}"
-        fault = {
-            crash_points.CRASH_POINT_VARIABLE: f"{place}:{passes}",
-            crash_points.FIRED_FILE_VARIABLE: str(spent),
-        }
+        arguments = part.command[len(crash_points.command(None)) :]
+        command = (*crash_points.command(f"{place}:{passes}", spent), *arguments)
         await self.supervisor.stop(part.name)
-        await self.supervisor.start(replace(part, environment=fault))
+        await self.supervisor.start(replace(part, command=command))
         return spent
 
     async def submit(self, run: str) -> set[str]:
@@ -188,7 +186,7 @@ def test_every_place_is_tried_here_or_in_another_test():
     others = "".join(
         path.read_text()
         for path in here.parents[1].rglob("test_*.py")
-        if path not in {here, here.parents[1] / "unit" / "composition" / "test_crash_points.py"}
+        if path not in {here, here.parents[1] / "unit" / "test_crash_points.py"}
     )
     untried = [
         one

@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import crash_points
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
@@ -72,14 +72,16 @@ async def world(settings: Settings, tmp_path) -> World:
     return World(known)
 
 
-async def until(told: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+async def until(got: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within_s):
-        while not told():  # noqa: ASYNC110  # a follower has no event to wait for
+        while not got():  # noqa: ASYNC110  # a follower has no event to wait for
             await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSession, Any]]:
+async def api(
+    world: World, crash_point: str | None = None
+) -> AsyncIterator[tuple[ClientSession, Any]]:
     """The API as a process of its own, so that it can be killed."""
     environment = {
         **os.environ,
@@ -87,12 +89,9 @@ async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSessi
         "POP_POSTGRES_DSN": world.settings.postgres_dsn.get_secret_value(),
         "POP_TOPIC_PREFIX": world.settings.topic_prefix,
         "POP_HTTP_PORT": "0",
-        **variables,
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pop_stream",
+        *crash_points.command(crash_point),
         "serve",
         env=environment,
         stdout=asyncio.subprocess.PIPE,
@@ -118,10 +117,10 @@ async def test_a_change_over_http_reaches_every_part_within_a_second(world):
             async with session.put("/v1/customers/acme", json=content) as response:
                 assert response.status in {200, 201}
 
-            def heard(weight: int = weight) -> bool:
+            def received(weight: int = weight) -> bool:
                 return follower.current.customer("acme").weight == weight
 
-            await until(heard, within_s=1)
+            await until(received, within_s=1)
         async with session.delete("/v1/customers/acme") as response:
             assert response.status == 204
         await until(lambda: not follower.current.customers, within_s=1)
@@ -129,11 +128,11 @@ async def test_a_change_over_http_reaches_every_part_within_a_second(world):
 
 async def test_a_follower_tells_how_far_definitions_are_written_and_how_far_it_read(world):
     async with world.following() as follower:
-        before = await follower.written()
+        before = await follower.end_offset()
         assert follower.read_up_to == before
         await world.publish(definition_record(world.topics, "customer/acme", b"no JSON"))
         await until(lambda: follower.read_up_to > before)
-        assert follower.read_up_to == await follower.written() == before + 1
+        assert follower.read_up_to == await follower.end_offset() == before + 1
         assert follower.current.version <= before
 
 
@@ -159,7 +158,7 @@ async def test_of_writers_with_the_same_etag_one_wins(world):
 async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, place):
     """Killed after the commit, or after writing to Kafka: another API process tells it."""
     async with world.following() as follower:
-        async with api(world, POP_CRASH_POINT=place) as (session, process):
+        async with api(world, crash_point=place) as (session, process):
             # Published by another task, the answer may come before the end.
             with suppress(OSError):
                 await session.put("/v1/customers/acme", json={"weight": 7})
@@ -188,7 +187,7 @@ async def test_the_outbox_is_published_in_order_and_once(world):
         drained = await asyncio.gather(*(one.drain() for one in several))
         assert sorted(map(len, drained)) == [0, 0, 7]
         await until(lambda: follower.current.customer("acme").weight == 9)
-        assert follower.heard["customer/acme"] == 7
+        assert follower.versions_by_key["customer/acme"] == 7
 
 
 async def test_an_outdated_record_is_skipped_and_repaired(world):
@@ -204,16 +203,16 @@ async def test_an_outdated_record_is_skipped_and_repaired(world):
         for weight in (2, 3):
             await store.change([put(Customer(id="acme", weight=weight))], AUTHOR)
         await publication.drain()
-        await until(lambda: follower.heard.get("customer/acme") == 2)
+        await until(lambda: follower.versions_by_key.get("customer/acme") == 2)
         old = encode_definition(Customer(id="acme", weight=2))
         await publisher.publish(
             [definition_record(world.topics, "customer/acme", old, version=1)]
         )
-        await until(lambda: follower.heard["customer/acme"] == 1)
+        await until(lambda: follower.versions_by_key["customer/acme"] == 1)
         assert follower.current.customer("acme").weight == 3
-        assert await publication.repair(follower.heard) == ["customer/acme"]
-        await until(lambda: follower.heard["customer/acme"] == 2)
-        assert await publication.repair(follower.heard) == []
+        assert await publication.repair(follower.versions_by_key) == ["customer/acme"]
+        await until(lambda: follower.versions_by_key["customer/acme"] == 2)
+        assert await publication.repair(follower.versions_by_key) == []
 
 
 async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp_path):
@@ -276,14 +275,14 @@ async def test_a_running_scheduler_acts_on_changes(world):
             async with session.get(f"{path}/queue") as response:
                 return {"status": response.status, "customers": [{}], **await response.json()}
 
-        async def queue_until(told: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async def queue_until(got: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
             found: dict[str, Any] = {}
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    while not told(found := await queue()):  # noqa: ASYNC110  # no event
+                    while not got(found := await queue()):  # noqa: ASYNC110  # no event
                         await asyncio.sleep(0.05)
             except TimeoutError:
-                pytest.fail(f"last told: {found}")
+                pytest.fail(f"last seen: {found}")
             return found
 
         await define(session, path, {"mappers": mappers, "partitions": 1, "target": 2})
@@ -325,8 +324,8 @@ async def test_what_has_work_under_way_is_not_deleted(world):
         store, summaries = PostgresDefinitions(pool), PostgresSummaries(pool)
         await store.change([put(Customer(id="acme")), put(Insight(id="media"))], AUTHOR)
         topic = world.topics.agenda_events
-        told = [accepted(agenda_id=f"a{n}", insight_id="media") for n in range(4)]
-        await summaries.fold(topic, {0: (0, 1)}, told)
+        got = [accepted(agenda_id=f"a{n}", insight_id="media") for n in range(4)]
+        await summaries.fold(topic, {0: (0, 1)}, got)
         for kind, name in (("insight", "media"), ("customer", "acme")):
             with pytest.raises(InUseError) as error:
                 await store.change([remove(kind, name)], AUTHOR)
@@ -374,15 +373,15 @@ async def test_what_kafka_brought_too_early_runs_once_it_is_defined(world):
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     async with session.post("/v1/resubmissions") as response:
-                        told = await response.json()
-                    if told["resubmitted"] == 1:
+                        got = await response.json()
+                    if got["resubmitted"] == 1:
                         break
                     await asyncio.sleep(0.05)
             placed = await agenda_until("emitted")
             assert placed["agenda"]["template"] == {"id": "scan", "version": 1}
             assert placed["agenda"]["operations"][0]["payload"] == "a.mov"
             async with session.get("/v1/agendas/r1/explain") as response:
-                told = await response.json()
-            assert (told["went_to"], told["insight_id"]) == ("media", "media")
+                got = await response.json()
+            assert (got["went_to"], got["insight_id"]) == ("media", "media")
         finally:
             stop.set()

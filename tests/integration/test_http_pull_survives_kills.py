@@ -27,7 +27,7 @@ async def test_agenda_on_its_way_to_a_caller_comes_back_when_the_process_is_kill
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         doomed, doomed_url = await stack.enter_async_context(
-            api_process(settings, POP_CRASH_POINT=place)
+            api_process(settings, crash_point=place)
         )
         worker = HttpWorker(session, doomed_url)
         waits = asyncio.create_task(worker.pull(wait_s=50))

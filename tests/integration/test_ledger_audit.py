@@ -21,7 +21,7 @@ from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.reconciler import audit_ledger
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
-from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.event_records import ready_record
 from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAttemptsReported, Settlement
@@ -97,7 +97,7 @@ async def test_what_nobody_has_is_found_and_placed_again_once(world):
     assert attempts == {"fine": 1, "lost": 1, "died": 2}
 
 
-async def test_what_is_emitted_and_not_claimed_is_told_and_left_to_the_scheduler(world):
+async def test_what_is_emitted_and_not_claimed_is_reported_and_left_to_the_scheduler(world):
     async with parts(world.settings, *ALL):
         await world.submit("waits")
         await world.until_known("waits", states={State.EMITTED})

@@ -21,7 +21,7 @@ from part_processes import process
 from pop_stream.clock import WallClock
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import publish_definitions
-from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.event_records import lifecycle_records
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight, Mappers
@@ -333,7 +333,7 @@ async def parts(story: Story) -> AsyncIterator[dict[str, asyncio.subprocess.Proc
     async with AsyncExitStack() as stack:
         started = {
             name: await stack.enter_async_context(process(name, story.settings))
-            for name in ("run_intake", "run_scheduler")
+            for name in ("run_ingest", "run_scheduler")
         }
         await story.submit("first")  # so that instants are not spent on waiting for the start
         await story.tell(await story.attempt("first"), AgendaSucceeded)
@@ -436,7 +436,7 @@ async def test_cancel_takes_what_waits_and_stops_what_runs(story, parts):
 
 async def test_what_is_held_or_cancelled_while_no_scheduler_runs_never_starts(story):
     kept, held, cancelled = ([f"{what}-{n}" for n in range(4)] for what in "rhc")
-    async with process("run_intake", story.settings):
+    async with process("run_ingest", story.settings):
         for one in (*held, *cancelled, *kept):
             await story.submit(one)
         for one in (*held, *cancelled, *kept):
@@ -499,11 +499,11 @@ async def test_a_frozen_relay_ends_nobodys_lease(story, parts):
     first = await story.attempt("a")
     await story.claim(first)
     await story.state("a", State.RUNNING)
-    parts["run_intake"].send_signal(signal.SIGSTOP)
+    parts["run_ingest"].send_signal(signal.SIGSTOP)
     for _ in range(6):
         await story.renew(first)
         await asyncio.sleep(LEASE_S / 4)
-    parts["run_intake"].send_signal(signal.SIGCONT)
+    parts["run_ingest"].send_signal(signal.SIGCONT)
     for _ in range(6):
         await story.renew(first)
         await asyncio.sleep(LEASE_S / 4)
@@ -515,7 +515,7 @@ async def test_a_frozen_relay_ends_nobodys_lease(story, parts):
 
 async def test_a_killed_scheduler_loses_no_retry(story):
     ids = [f"a{number}" for number in range(12)]
-    async with process("run_intake", story.settings):
+    async with process("run_ingest", story.settings):
         async with process("run_scheduler", story.settings) as scheduler:
             for one in ids:
                 await story.submit(one, backoff={"first_s": 4, "jitter": 0})
@@ -549,10 +549,8 @@ async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
     for agenda_id in ("a", "after"):
         await story.submit(agenda_id, hold=True)
         await story.state(agenda_id, State.HELD)
-    parts["run_intake"].send_signal(signal.SIGKILL)
-    async with process(
-        "run_intake", story.settings, POP_CRASH_POINT="relay.published"
-    ) as dying:
+    parts["run_ingest"].send_signal(signal.SIGKILL)
+    async with process("run_ingest", story.settings, crash_point="relay.published") as dying:
         # No attempt is named, as by a foreign program: the place alone tells that it is known.
         await story.command("a", "cancel")
         async with asyncio.timeout(PATIENCE_S):
@@ -560,7 +558,7 @@ async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
     await story.state("a", State.CANCELLED)
     await story.rerun("a", 2)
     await story.rerun("a", 2)  # as of two people at once
-    async with process("run_intake", story.settings):
+    async with process("run_ingest", story.settings):
         second = await story.attempt("a", 2)
         await story.command("after", "cancel")
         await story.state("after", State.CANCELLED)
@@ -578,7 +576,7 @@ async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
 
 async def test_a_scheduler_that_hangs_ends_its_process(story):
     hanging = process("", story.settings, HANGING, POP_STALL_TIMEOUT="PT10S")
-    async with process("run_intake", story.settings), hanging as scheduler:
+    async with process("run_ingest", story.settings), hanging as scheduler:
         await story.submit("a")
         async with asyncio.timeout(PATIENCE_S):
             assert await scheduler.wait() not in {0, -signal.SIGKILL}

@@ -75,7 +75,7 @@ async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
         publisher = await enter(connections.publisher(settings, client_id="test"))
         await publish_definitions(publisher, names, INSIGHTS, Definitions())
         await enter(events)
-        await enter(process("run_intake", settings))
+        await enter(process("run_ingest", settings))
         await enter(process("run_scheduler", settings))
         for one in INSIGHTS:
             await enter(serving(Puller(one.id, handlers=builtin(settings), settings=settings)))

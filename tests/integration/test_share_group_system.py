@@ -4,16 +4,15 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
+import crash_points
 import pytest
 import pytest_asyncio
 from part_processes import process
 
-from pop_stream import crash_points
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import publish_definitions
 from pop_stream.kafka.topics import Topics
@@ -86,11 +85,11 @@ class World:
         return [one for one in self.starts() if one.pid == pid]
 
     @asynccontextmanager
-    async def puller(self, **variables):
+    async def puller(self, crash_point=None):
         """A puller with two runners, in a process of its own; killed at the end."""
-        command = ("-m", "pop_stream", "pull", "--insight=shared", f"--concurrency={RUNNERS}")
+        command = ("pull", "--insight=shared", f"--concurrency={RUNNERS}")
         started = await asyncio.create_subprocess_exec(
-            sys.executable,
+            *crash_points.command(crash_point),
             *command,
             "--handlers=pop_stream.lab.chaos.handlers:handlers",
             env=os.environ
@@ -98,8 +97,7 @@ class World:
                 "POP_KAFKA_BOOTSTRAP": self.settings.kafka_bootstrap,
                 "POP_TOPIC_PREFIX": self.settings.topic_prefix,
                 STARTS: str(self.starts_file),
-            }
-            | variables,
+            },
         )
         try:
             yield started
@@ -120,7 +118,7 @@ async def world(settings, tmp_path):
     async with (
         connections.publisher(known, client_id="test") as publisher,
         consumer,
-        process("run_intake", known),
+        process("run_ingest", known),
         process("run_scheduler", known),
     ):
         await publish_definitions(publisher, names, [SHARED], Definitions())
@@ -133,8 +131,7 @@ async def test_a_killed_puller_loses_nothing_and_only_what_it_had_is_run_again(w
     async with AsyncExitStack() as stack:
         for _ in range(2):
             await stack.enter_async_context(world.puller())
-        fault = {crash_points.FAULT: place} if place else {}
-        victim = await stack.enter_async_context(world.puller(**fault))
+        victim = await stack.enter_async_context(world.puller(place))
         wanted = set()
         while victim.returncode is None:
             wanted |= await world.submit(len(wanted), 20)

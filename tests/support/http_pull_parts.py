@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-import sys
 from contextlib import asynccontextmanager
+
+import crash_points
 
 from pop_stream.operations import provisioning
 
@@ -22,12 +23,10 @@ operation_types = ["work"]
 
 
 @asynccontextmanager
-async def part(settings, name, **variables):
+async def part(settings, name, crash_point=None, **variables):
     """One long-running part in a process of its own; what it wrote to standard output."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pop_stream",
+        *crash_points.command(crash_point),
         name,
         env={
             **os.environ,

@@ -7,6 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import crash_points
+
 from pop_stream.settings import Settings
 
 PART = (
@@ -20,9 +22,15 @@ PART = (
 
 @asynccontextmanager
 async def process(
-    name: str, settings: Settings, program: str = PART, **variables: str
+    name: str,
+    settings: Settings,
+    program: str = PART,
+    crash_point: str | None = None,
+    **variables: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A part in a process of its own, killed at the end."""
+    """A part in a process of its own, killed at the end; or by itself, at a crash point."""
+    if crash_point is not None:
+        program = crash_points.program(crash_point, then=program)
     known = variables | {
         "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
         "POP_TOPIC_PREFIX": settings.topic_prefix,

@@ -1,7 +1,7 @@
-"""What people and programs want of agendas: one by one, and many at once.
+"""Commands for agendas: cancel, hold, release, reprioritise, rerun and delete, one or many.
 
-The summary is asked whether the agenda's state allows it, so that most refusals are told at
-once; the scheduler, who alone decides, judges again when the command reaches it.
+The summary is asked whether the agenda's state allows the command, so that most refusals are
+answered at once; the scheduler, which alone decides, checks again when the command reaches it.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from pop_stream.api_models.commands import (
     Rerun,
     SkipReason,
 )
-from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.event_records import lifecycle_records
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent
@@ -150,13 +150,13 @@ class CommandEndpoints:
                 await self._agendas.delete([one.agenda_id for one in agendas])
             return len(agendas)
         if command_request.action == "rerun":
-            told = await self._restarts(command_request, agendas, request, not_possible)
+            events = await self._restarts(command_request, agendas, request, not_possible)
         else:
             action = command_request.action
-            told = [self._command(action, one, command_request, request) for one in agendas]
-        if told and not command_request.dry_run:
-            await self._publish(told)
-        return len(told)
+            events = [self._command(action, one, command_request, request) for one in agendas]
+        if events and not command_request.dry_run:
+            await self._publish(events)
+        return len(events)
 
     async def _restarts(
         self,
@@ -171,15 +171,15 @@ class CommandEndpoints:
             hold=command_request.hold,
             reason=command_request.reason,
         )
-        told: list[LifecycleEvent] = []
+        events: list[LifecycleEvent] = []
         for one in await self._agendas.load_details(agendas):
             try:
-                told.append(self._restart(one, again, request))
+                events.append(self._restart(one, again, request))
             except NotFoundError:
                 not_possible["no_body"] += 1
             except SubmissionError:
                 not_possible["invalid"] += 1
-        return told
+        return events
 
     async def _pages(self, wanted: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
         after: AgendaCursor | None = None
@@ -290,9 +290,9 @@ def _commanded(
 ) -> web.Response:
     visible_id = display_id(summary.agenda_id, principal_of(request).customer_id)
     links = links_of(visible_id)
-    told = CommandResult(
+    result = CommandResult(
         id=visible_id, action=action, state=summary.state, done=done, links=links
     )
     if done:
-        return json_response(told, status=HTTPStatus.OK)
-    return json_response(told, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})
+        return json_response(result, status=HTTPStatus.OK)
+    return json_response(result, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})

@@ -1,4 +1,4 @@
-"""What the scheduler is asked: why an agenda waits, and what an insight's queue is like."""
+"""Questions that the scheduler answers: why an agenda waits, what an insight's queue has."""
 
 from http import HTTPStatus
 

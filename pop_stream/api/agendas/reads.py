@@ -1,7 +1,4 @@
-"""Lists of agendas, page by page.
-
-What is read once: an agenda, its progress, the roll-up of a link.
-"""
+"""Reads: an agenda, its progress, the roll-up of a link, and lists of agendas page by page."""
 
 from http import HTTPStatus
 from typing import Final, Literal, TypeVar

@@ -1,4 +1,4 @@
-"""Which agendas are meant: what queries and bodies say, narrowed to what the caller may see."""
+"""Filters of agendas, from queries and bodies, narrowed to what the caller may see."""
 
 import base64
 import binascii
@@ -109,12 +109,12 @@ def page_of(request: web.Request, principal: Principal) -> PageRequest:
     Raises:
         InvalidError: With one issue per parameter that is not what it must be.
     """
-    told: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for name in request.query:
         values = request.query.getall(name)
-        told[name] = values if name in _MANY or len(values) > 1 else values[0]
+        parameters[name] = values if name in _MANY or len(values) > 1 else values[0]
     try:
-        listing = Listing.model_validate(told)
+        listing = Listing.model_validate(parameters)
     except ValidationError as error:
         raise InvalidError(issues_of(error, document="query")) from None
     return PageRequest(

@@ -1,10 +1,9 @@
-"""Server-sent events: what is watched, at once and again after every change.
+"""Server-sent events of agendas and links: a snapshot at once, and one after every change.
 
-One look at the database for all who watch: who is woken, and what they see.
-
-A hub asks, once a tick and only while somebody watches, for the versions of all that is
-watched, and reads anew what has changed. A watcher always sees the newest snapshot and never
-a queue of them, so a slow one costs no memory and misses only what is outdated anyway.
+One hub looks at the database for all streams of the process. Once a tick, and only while
+somebody watches, it asks for the versions of all that is watched and reads what has changed. A
+stream sees the newest snapshot and never a queue of them, so a slow reader costs no memory and
+misses only what is outdated anyway.
 """
 
 import asyncio
@@ -94,7 +93,7 @@ class Watch:
 
     @property
     def snapshot(self) -> WatchSnapshot | None:
-        """The newest; None until the subject is heard of."""
+        """The newest; None until the subject appears."""
         return self._subject.snapshot
 
     @property
@@ -181,7 +180,7 @@ class WatchHub:
         return watch.snapshot
 
     async def run(self) -> None:
-        """Look until cancelled: for a newcomer at once, for all every tick."""
+        """Look until cancelled: for a new watch at once, for all every tick."""
         now = asyncio.get_running_loop().time
         due = now()
         while True:
@@ -189,7 +188,7 @@ class WatchHub:
                 async with asyncio.timeout_at(due if self._subjects else None):
                     await self._arrived.wait()
             due_ids = [*self._unread]
-            # Asked of the clock, so that a stream of newcomers cannot put off the tick.
+            # Asked of the clock, so that a stream of new watches cannot put off the tick.
             if now() >= due:
                 self._wake_disconnected()
                 due_ids = [*self._subjects]
@@ -374,7 +373,7 @@ class StreamEndpoints:
             named = request.match_info[f"{kind}_id"]
             first = found(await hub.first(watch, within_s=within_s), kind, named)
             if first.is_final and request.headers.get("Last-Event-ID") == str(first.version):
-                # A browser reconnects to every stream that ends, unless told that it is over.
+                # 204 says that it is over; a browser reconnects after any other end.
                 return web.Response(status=HTTPStatus.NO_CONTENT)
             event = "progress" if kind == "agenda" else "summary"
             stream = _EventStream(request, event, self._timing)

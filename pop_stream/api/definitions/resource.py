@@ -16,7 +16,6 @@ from pop_stream.api.http.body import MERGE_PATCH, BodyReader
 from pop_stream.api.http.conditions import condition_of, etag, is_known
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError, NotJsonError
-from pop_stream.crash_points import crash_point
 from pop_stream.model.definition_lists import (
     MAX_LISTED,
     Filter,
@@ -199,7 +198,6 @@ class DefinitionEndpoints:
         guarded = Revision(revision.kind, revision.object_id, decide)
         author = Author(principal=principal, request_id=correlation_id(request))
         [outcome] = await with_timeout(self._store.change([guarded], author))
-        crash_point("api.defined")
         self._on_defined()
         return outcome
 
@@ -283,7 +281,7 @@ def _expect_owner_unchanged(principal: Principal, content: Mapping[str, Any]) ->
     """What a customer defines stays its own."""
     owner = content.get("owner", principal.customer_id)
     if owner is not None and not isinstance(owner, str):
-        return  # which is told as what it is
+        return  # which is answered as what it is
     if not principal.speaks_for(owner):
         message = "a definition cannot be given away; leave it out, or name yourself"
         raise InvalidError([Issue("owner", str(owner)[:200], message)])

@@ -111,7 +111,7 @@ class RequestAuthenticator(Protocol):
         """Who the value of the header `Authorization` belongs to.
 
         Raises:
-            UnauthenticatedError: If nobody can be told from it.
+            UnauthenticatedError: If it identifies nobody.
             UnavailableError: If that cannot be found out now.
         """
         ...
@@ -217,7 +217,7 @@ def principal_of(request: web.Request) -> Principal:
 
 
 async def expect_still_authenticated(request: web.Request) -> None:
-    """Check again who sends a request that goes on for long, before it is told more.
+    """Check again who sends a request that goes on for long, before more is sent to it.
 
     While that cannot be found out, it goes on as it was let in.
 

@@ -1,9 +1,4 @@
-"""Answers in JSON.
-
-Conditional requests: ETag, If-Match and If-None-Match, as RFC 9110 has them.
-
-How long the API waits for what it depends on.
-"""
+"""JSON answers, and how long the API waits for what it depends on."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping

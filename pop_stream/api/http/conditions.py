@@ -1,4 +1,4 @@
-"""TODO-DOC"""
+"""Conditional requests: ETag, If-Match and If-None-Match, as RFC 9110 has them."""
 
 import re
 from collections.abc import Mapping
@@ -61,11 +61,11 @@ def condition_of(request: web.Request) -> Precondition:
 
 def is_known(request: web.Request, stored: StoredDefinition) -> bool:
     """Whether the client says that it has this version already."""
-    told = request.headers.get("If-None-Match")
-    if told is None:
+    header = request.headers.get("If-None-Match")
+    if header is None:
         return False
-    tags = (_TAG.fullmatch(one.strip()) for one in told.split(","))
-    return told.strip() == "*" or any(tag and int(tag[3]) == stored.version for tag in tags)
+    tags = (_TAG.fullmatch(one.strip()) for one in header.split(","))
+    return header.strip() == "*" or any(tag and int(tag[3]) == stored.version for tag in tags)
 
 
 def _versions(header: str) -> list[int]:

@@ -34,9 +34,9 @@ def correlation_id(request: web.BaseRequest) -> str:
 
 def bind_correlation(request: web.BaseRequest) -> None:
     """Tie what this task does and logs from here on to the request."""
-    told = {name.lower(): value for name, value in request.headers.items()}
+    headers = {name.lower(): value for name, value in request.headers.items()}
     known = correlation_id(request)
-    trace = Trace.of({**told, HEADER.lower(): known})
+    trace = Trace.of({**headers, HEADER.lower(): known})
     _TRACE.set(trace)
     # A connection's next request runs in the same context.
     structlog.contextvars.clear_contextvars()

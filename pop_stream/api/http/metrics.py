@@ -45,7 +45,7 @@ class Metrics:
             "submissions_accepted", "Agendas answered with 202.", registry=registry
         )
         self._refused = Counter(
-            "submissions_refused", "Agendas refused at the door.", ["code"], registry=registry
+            "submissions_refused", "Agendas refused by the API.", ["code"], registry=registry
         )
         self.streams = Gauge("event_streams", "Event streams open now.", registry=registry)
 

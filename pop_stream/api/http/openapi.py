@@ -210,7 +210,7 @@ def _event(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ASKED: Final = (UnauthenticatedError, ForbiddenError, UnavailableError)
-"""What every caller may be told who is asked who it is."""
+"""What every caller may be answered where credentials are asked for."""
 
 
 def _problem(description: str, status: HTTPStatus | None) -> dict[str, Any]:

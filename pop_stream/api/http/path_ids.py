@@ -1,4 +1,4 @@
-"""TODO-DOC"""
+"""What the ids in paths may look like: for the document, and before anything is looked up."""
 
 import re
 from dataclasses import dataclass

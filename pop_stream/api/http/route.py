@@ -1,7 +1,4 @@
-"""What one row of the table of routes says.
-
-What the ids in paths may look like, for the document and for those who look them up.
-"""
+"""One row of the table of routes: a method of a path, with all that its document says."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +21,7 @@ class RouteResponse:
 
     Attributes:
         shapes: Types of which the JSON is one; without any, the answer is not JSON.
-        has_etag: Whether the version is told in a header.
+        has_etag: Whether a header has the version.
         event: Of an event stream, the name of its events; the shapes are those of their data.
     """
 
@@ -42,7 +39,7 @@ class QueryParameter:
 
     Attributes:
         schema: JSON schema of its value; of a list, the schema of the whole, whose values
-            are told by repeating the parameter.
+            are given by repeating the parameter.
     """
 
     name: str

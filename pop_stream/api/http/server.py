@@ -1,6 +1,7 @@
-"""The listener: binds, tells where, and stops without dropping what is under way.
+"""The listener, and what stands around every request: its id, its problem, its metrics.
 
-Around every request: its id, its answer if it fails, and its place in the metrics.
+It announces the actual address once it accepts connections, and stops in order: requests that
+have begun end, event streams close.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""API keys over HTTP: made, shown once, rotated, revoked, listed; and the audit log.
-
-Keys and the audit log, as clients see them.
-"""
+"""API keys: made, shown once, rotated, revoked, listed; and the audit log."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -232,12 +229,12 @@ def _author(request: web.Request) -> Author:
 
 
 def _query(request: web.Request, shape: type[M]) -> M:
-    told: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for name in request.query:
         values = request.query.getall(name)
-        told[name] = values if len(values) > 1 else values[0]
+        parameters[name] = values if len(values) > 1 else values[0]
     try:
-        return shape.model_validate(told)
+        return shape.model_validate(parameters)
     except ValidationError as error:
         raise InvalidError(issues_of(error, document="query")) from None
 

@@ -10,7 +10,6 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pop_stream import crash_points
 from pop_stream.api.agendas.views import submitted
 from pop_stream.api.http import body
 from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
@@ -32,7 +31,7 @@ from pop_stream.api_models.pulls import (
     PullRequest,
     ReportAcknowledgement,
 )
-from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.event_records import lifecycle_records
 from pop_stream.model.agenda import Operation
 from pop_stream.model.errors import LeaseLostError, UnavailableError
 from pop_stream.model.events.base import AppendedOperation
@@ -99,8 +98,6 @@ class PullEndpoints:
         )
         if taken and not await self._is_still_waiting(request, taken):
             return json_response(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
-        if taken:
-            crash_points.crash_point("api.pulled")
         # One that was long on its way may have been given up, and handed out anew.
         taken = [one for one in taken if not self._leases.is_outdated(LeaseClaims.of(one))]
         ends = await self._ends([*map(LeaseClaims.of, taken)])

@@ -1,7 +1,4 @@
-"""The routes of agendas and links.
-
-The routes of lists of agendas, and of what is wanted of agendas.
-"""
+"""The routes of agendas and links: submit, read, follow, list, and command them."""
 
 from http import HTTPStatus
 from typing import Final
@@ -59,8 +56,9 @@ def agenda_routes(
     return (
         _submit(submissions),
         *_reads(owners, progress),
+        _link_route(owners, progress),
         *_streams(owners, streams),
-        *_query_routes(owners, queue_endpoints),
+        _why_route(owners, queue_endpoints),
     )
 
 
@@ -125,16 +123,19 @@ def _reads(owners: Owners, progress: ProgressEndpoints) -> tuple[Route, ...]:
             READ_ERRORS,
             access=read_access(owners.agenda),
         ),
-        Route(
-            "GET",
-            "/v1/links/{link_id}/summary",
-            progress.get_link,
-            "getLinkSummary",
-            "What all agendas with this link id add up to",
-            (RouteResponse("The roll-up.", (LinkView,)),),
-            READ_ERRORS,
-            access=read_access(owners.link),
-        ),
+    )
+
+
+def _link_route(owners: Owners, progress: ProgressEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/links/{link_id}/summary",
+        progress.get_link,
+        "getLinkSummary",
+        "What all agendas with this link id add up to",
+        (RouteResponse("The roll-up.", (LinkView,)),),
+        READ_ERRORS,
+        access=read_access(owners.link),
     )
 
 
@@ -176,18 +177,16 @@ def _streams(owners: Owners, handlers: StreamEndpoints) -> tuple[Route, ...]:
     )
 
 
-def _query_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Route, ...]:
-    return (
-        Route(
-            "GET",
-            "/v1/agendas/{agenda_id}/why",
-            queue_endpoints.get_why,
-            "explainAgenda",
-            "Why an agenda waits: its position, its customer's share, and about how long",
-            (RouteResponse("The explanation.", (WhyView,)),),
-            READ_ERRORS,
-            access=read_access(owners.agenda),
-        ),
+def _why_route(owners: Owners, queue_endpoints: QueueEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/agendas/{agenda_id}/why",
+        queue_endpoints.get_why,
+        "explainAgenda",
+        "Why an agenda waits: its position, its customer's share, and about how long",
+        (RouteResponse("The explanation.", (WhyView,)),),
+        READ_ERRORS,
+        access=read_access(owners.agenda),
     )
 
 
@@ -204,7 +203,7 @@ _SENT: Final = RouteResponse(
 )
 
 _COMMANDS: Final[tuple[tuple[Action, str], ...]] = (
-    ("cancel", "End an agenda: at once while it waits; while it runs, its puller is told"),
+    ("cancel", "End an agenda: at once while it waits; while it runs, its puller is notified"),
     ("hold", "Let an agenda that waits wait until it is released"),
     ("release", "Let an agenda that was held take its turn"),
     ("reprioritise", "Change where a waiting agenda stands among its customer's own"),
@@ -217,21 +216,32 @@ def command_routes(
     """List agendas; cancel, hold, release, reprioritise, rerun and delete them."""
     own = Access(role=Role.OPERATE, subject=owners.agenda, changes=True)
     return (
-        Route(
-            "GET",
-            "/v1/agendas",
-            lists.get,
-            "listAgendas",
-            "Agendas that fit a filter, page by page, with their exact number",
-            (RouteResponse("A page.", (AgendaList,)),),
-            (InvalidError, UnavailableError),
-            query=QUERY,
-            access=read_access(),
-        ),
+        _list_route(lists),
         *(
             _command(action, commands.post(action), summary, own)
             for action, summary in _COMMANDS
         ),
+        *_after_the_end(commands, own),
+        _bulk_route(commands),
+    )
+
+
+def _list_route(lists: AgendaListEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/agendas",
+        lists.get,
+        "listAgendas",
+        "Agendas that fit a filter, page by page, with their exact number",
+        (RouteResponse("A page.", (AgendaList,)),),
+        (InvalidError, UnavailableError),
+        query=QUERY,
+        access=read_access(),
+    )
+
+
+def _after_the_end(commands: CommandEndpoints, own: Access) -> tuple[Route, ...]:
+    return (
         Route(
             "POST",
             "/v1/agendas/{agenda_id}/rerun",
@@ -254,20 +264,23 @@ def command_routes(
             (*READ_ERRORS, StateError),
             access=own,
         ),
-        Route(
-            "POST",
-            "/v1/commands",
-            commands.post_bulk,
-            "commandAgendas",
-            "One command for all agendas that fit a filter and are in a state for it",
-            (
-                RouteResponse("What would be done.", (BulkResult,)),
-                RouteResponse("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
-            ),
-            (*_ERRORS, UnavailableError),
-            body_models=(BulkCommand,),
-            access=Access(role=Role.OPERATE),
+    )
+
+
+def _bulk_route(commands: CommandEndpoints) -> Route:
+    return Route(
+        "POST",
+        "/v1/commands",
+        commands.post_bulk,
+        "commandAgendas",
+        "One command for all agendas that fit a filter and are in a state for it",
+        (
+            RouteResponse("What would be done.", (BulkResult,)),
+            RouteResponse("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
         ),
+        (*_ERRORS, UnavailableError),
+        body_models=(BulkCommand,),
+        access=Access(role=Role.OPERATE),
     )
 
 

@@ -1,6 +1,6 @@
-"""The routes of customers, pools, insights and templates: the same for each kind.
+"""The routes of definitions: customers, pools, insights and templates have the same ones.
 
-The routes that run templates and explain placement.
+Also those that run templates, explain where agendas are routed and submit refused ones again.
 """
 
 from collections.abc import Mapping
@@ -86,30 +86,27 @@ def definition_routes(
     queue_endpoints: QueueEndpoints,
 ) -> tuple[Route, ...]:
     """What is defined, and how it goes."""
-    tables = (_resource(owners, one) for one in resources.values())
     return (
-        *(route for table in tables for route in table),
-        *_query_routes(owners, queue_endpoints),
+        *(route for one in resources.values() for route in _definition_routes(owners, one)),
+        _queue_route(owners, queue_endpoints),
     )
 
 
-def _resource(owners: Owners, resource: DefinitionEndpoints) -> tuple[Route, ...]:
-    kind, path = resource.kind, f"{resource.path}/{{{resource.parameter}}}"
-    name, model = NAMES[kind], KINDS[kind]
-    one = RouteResponse(f"The {kind}.", (DEFINED[kind],), has_etag=True)
-    created = RouteResponse(
-        f"The new {kind}.", (DEFINED[kind],), HTTPStatus.CREATED, has_etag=True
+def _definition_routes(owners: Owners, endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
+    return (
+        *_collection_routes(endpoints),
+        *_read_routes(owners, endpoints),
+        *_write_routes(endpoints),
     )
-    gone = RouteResponse("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
-    known = RouteResponse(
-        "Unchanged.", status=HTTPStatus.NOT_MODIFIED, media_type=None, has_etag=True
-    )
-    write = Access(role=resource.writer, operators_only=kind != "template")
+
+
+def _collection_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
+    kind = endpoints.kind
     return (
         Route(
             "GET",
-            resource.path,
-            resource.get_all,
+            endpoints.path,
+            endpoints.get_all,
             f"list{_PLURALS[kind]}",
             "Those that the caller sees; filtered by any field, a.b for one inside another, "
             "any of the values of a filter that is given several times",
@@ -120,20 +117,30 @@ def _resource(owners: Owners, resource: DefinitionEndpoints) -> tuple[Route, ...
         ),
         Route(
             "POST",
-            resource.path,
-            resource.post,
-            f"create{name}",
+            endpoints.path,
+            endpoints.post,
+            f"create{NAMES[kind]}",
             f"Define a {kind} that is not there yet",
-            (created,),
+            (_created(kind),),
             (*_ERRORS, ExistsError),
-            body_models=(model,),
-            access=write,
+            body_models=(KINDS[kind],),
+            access=_write_access(endpoints),
         ),
+    )
+
+
+def _read_routes(owners: Owners, endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
+    kind, path = endpoints.kind, _path(endpoints)
+    one = _shown(kind)
+    known = RouteResponse(
+        "Unchanged.", status=HTTPStatus.NOT_MODIFIED, media_type=None, has_etag=True
+    )
+    return (
         Route(
             "GET",
             path,
-            resource.get_one,
-            f"get{name}",
+            endpoints.get_one,
+            f"get{NAMES[kind]}",
             f"One {kind}",
             (one, known),
             READ_ERRORS,
@@ -141,22 +148,40 @@ def _resource(owners: Owners, resource: DefinitionEndpoints) -> tuple[Route, ...
             access=read_access(owners.defined(kind)),
         ),
         Route(
+            "GET",
+            f"{path}/versions/{{version}}",
+            endpoints.get_version,
+            f"get{NAMES[kind]}Version",
+            f"What a {kind} was in one version, be it deleted since",
+            (one,),
+            READ_ERRORS,
+            access=read_access(),
+        ),
+    )
+
+
+def _write_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
+    kind, path = endpoints.kind, _path(endpoints)
+    one, write = _shown(kind), _write_access(endpoints)
+    gone = RouteResponse("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
+    return (
+        Route(
             "PUT",
             path,
-            resource.put,
-            f"put{name}",
+            endpoints.put,
+            f"put{NAMES[kind]}",
             f"Define a {kind}, in the place of what there may be",
-            (one, created),
+            (one, _created(kind)),
             _ERRORS,
-            body_models=(model,),
+            body_models=(KINDS[kind],),
             headers=(IF_MATCH, IF_NONE_MATCH),
             access=write,
         ),
         Route(
             "PATCH",
             path,
-            resource.patch,
-            f"patch{name}",
+            endpoints.patch,
+            f"patch{NAMES[kind]}",
             f"Change fields of a {kind}, as a JSON merge patch says",
             (one,),
             (*_ERRORS, NotFoundError),
@@ -168,25 +193,33 @@ def _resource(owners: Owners, resource: DefinitionEndpoints) -> tuple[Route, ...
         Route(
             "DELETE",
             path,
-            resource.delete,
-            f"delete{name}",
+            endpoints.delete,
+            f"delete{NAMES[kind]}",
             f"Delete a {kind} that nothing needs",
             (gone,),
             (*READ_ERRORS, InUseError, PreconditionError, InvalidError),
             headers=(IF_MATCH,),
             access=write,
         ),
-        Route(
-            "GET",
-            f"{path}/versions/{{version}}",
-            resource.get_version,
-            f"get{name}Version",
-            f"What a {kind} was in one version, be it deleted since",
-            (one,),
-            READ_ERRORS,
-            access=read_access(),
-        ),
     )
+
+
+def _path(endpoints: DefinitionEndpoints) -> str:
+    return f"{endpoints.path}/{{{endpoints.parameter}}}"
+
+
+def _shown(kind: Kind) -> RouteResponse:
+    return RouteResponse(f"The {kind}.", (DEFINED[kind],), has_etag=True)
+
+
+def _created(kind: Kind) -> RouteResponse:
+    return RouteResponse(
+        f"The new {kind}.", (DEFINED[kind],), HTTPStatus.CREATED, has_etag=True
+    )
+
+
+def _write_access(endpoints: DefinitionEndpoints) -> Access:
+    return Access(role=endpoints.writer, operators_only=endpoints.kind != "template")
 
 
 def _list_parameters(kind: Kind) -> tuple[QueryParameter, ...]:
@@ -235,18 +268,16 @@ _PLAIN: Final = frozenset({"boolean", "integer", "number"})
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 
 
-def _query_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Route, ...]:
-    return (
-        Route(
-            "GET",
-            "/v1/insights/{insight_id}/queue",
-            queue_endpoints.get_queue,
-            "getInsightQueue",
-            "What waits in an insight, whose it is, and how fast it goes",
-            (RouteResponse("The queue.", (QueueView,)),),
-            READ_ERRORS,
-            access=read_access(owners.insight),
-        ),
+def _queue_route(owners: Owners, queue_endpoints: QueueEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/insights/{insight_id}/queue",
+        queue_endpoints.get_queue,
+        "getInsightQueue",
+        "What waits in an insight, whose it is, and how fast it goes",
+        (RouteResponse("The queue.", (QueueView,)),),
+        READ_ERRORS,
+        access=read_access(owners.insight),
     )
 
 
@@ -261,7 +292,15 @@ _RUN_ERRORS: Final = (
 def template_routes(
     owners: Owners, runs: TemplateRunEndpoints, resubmissions: ResubmissionEndpoints
 ) -> tuple[Route, ...]:
-    """Run a template, preview a run, explain a placement, try refused agendas again."""
+    """Run a template, preview a run, explain a route, try refused agendas again."""
+    return (
+        *_run_routes(owners, runs),
+        *_explain_routes(owners, runs),
+        _resubmission_route(resubmissions),
+    )
+
+
+def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]:
     accepted = RouteResponse(
         "Acknowledged by Kafka; Location says where to read on.",
         (AcceptedAgenda,),
@@ -291,6 +330,11 @@ def template_routes(
             body_models=(TEMPLATE_CALL,),
             access=read_access(template),
         ),
+    )
+
+
+def _explain_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]:
+    return (
         Route(
             "GET",
             "/v1/agendas/{agenda_id}/explain",
@@ -312,19 +356,22 @@ def template_routes(
             body_models=(Agenda, TEMPLATE_RUN),
             access=read_access(),
         ),
-        Route(
-            "POST",
-            "/v1/resubmissions",
-            resubmissions.post,
-            "resubmitAgendas",
-            "Submit refused agendas again, those that pass by the definitions in force now",
-            (
-                RouteResponse("Submitted.", (Resubmitted,), HTTPStatus.ACCEPTED),
-                RouteResponse("Only counted.", (Resubmitted,)),
-            ),
-            (*_RUN_ERRORS, InvalidError),
-            body_models=(Resubmission,),
-            may_be_bare=True,
-            access=Access(role=Role.OPERATE),
+    )
+
+
+def _resubmission_route(resubmissions: ResubmissionEndpoints) -> Route:
+    return Route(
+        "POST",
+        "/v1/resubmissions",
+        resubmissions.post,
+        "resubmitAgendas",
+        "Submit refused agendas again, those that pass by the definitions in force now",
+        (
+            RouteResponse("Submitted.", (Resubmitted,), HTTPStatus.ACCEPTED),
+            RouteResponse("Only counted.", (Resubmitted,)),
         ),
+        (*_RUN_ERRORS, InvalidError),
+        body_models=(Resubmission,),
+        may_be_bare=True,
+        access=Access(role=Role.OPERATE),
     )

@@ -42,8 +42,11 @@ _NEW: Final = RouteResponse(
 
 def key_routes(owners: Owners, keys: KeyEndpoints, audit: AuditEndpoints) -> tuple[Route, ...]:
     """Keys, of which a customer who operates sees its own and an admin all; the audit log."""
-    any_key = Access(role=Role.OPERATE, operator_role=Role.ADMIN)
-    own = Access(role=Role.OPERATE, operator_role=Role.ADMIN, subject=owners.key, changes=True)
+    return (*_all_keys(keys), *_one_key(owners, keys), _audit_route(audit))
+
+
+def _all_keys(keys: KeyEndpoints) -> tuple[Route, ...]:
+    access = Access(role=Role.OPERATE, operator_role=Role.ADMIN)
     return (
         Route(
             "GET",
@@ -62,7 +65,7 @@ def key_routes(owners: Owners, keys: KeyEndpoints, audit: AuditEndpoints) -> tup
                 QueryParameter("after", "`next` of the page before.", _KEY_ID),
                 _LIMIT,
             ),
-            access=any_key,
+            access=access,
         ),
         Route(
             "POST",
@@ -73,8 +76,14 @@ def key_routes(owners: Owners, keys: KeyEndpoints, audit: AuditEndpoints) -> tup
             (_NEW,),
             (*_ERRORS, UnavailableError),
             body_models=(KeyRequest,),
-            access=any_key,
+            access=access,
         ),
+    )
+
+
+def _one_key(owners: Owners, keys: KeyEndpoints) -> tuple[Route, ...]:
+    own = Access(role=Role.OPERATE, operator_role=Role.ADMIN, subject=owners.key, changes=True)
+    return (
         Route(
             "GET",
             "/v1/keys/{key_id}",
@@ -107,25 +116,28 @@ def key_routes(owners: Owners, keys: KeyEndpoints, audit: AuditEndpoints) -> tup
             READ_ERRORS,
             access=own,
         ),
-        Route(
-            "GET",
-            "/v1/audit",
-            audit.get,
-            "listAudit",
-            "Who changed what, newest first, page by page",
-            (RouteResponse("A page.", (AuditList,)),),
-            (InvalidError, UnavailableError),
-            query=(
-                QueryParameter("kind", "Of objects of this kind, such as `insight`.", _TEXT),
-                QueryParameter("object_id", "Of objects with this id.", _TEXT),
-                QueryParameter("principal", "By this principal.", _TEXT),
-                QueryParameter(
-                    "before",
-                    "`next` of the page before.",
-                    {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
-                ),
-                _LIMIT,
+    )
+
+
+def _audit_route(audit: AuditEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/audit",
+        audit.get,
+        "listAudit",
+        "Who changed what, newest first, page by page",
+        (RouteResponse("A page.", (AuditList,)),),
+        (InvalidError, UnavailableError),
+        query=(
+            QueryParameter("kind", "Of objects of this kind, such as `insight`.", _TEXT),
+            QueryParameter("object_id", "Of objects with this id.", _TEXT),
+            QueryParameter("principal", "By this principal.", _TEXT),
+            QueryParameter(
+                "before",
+                "`next` of the page before.",
+                {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
             ),
-            access=Access(role=Role.ADMIN, operators_only=True),
+            _LIMIT,
         ),
+        access=Access(role=Role.ADMIN, operators_only=True),
     )

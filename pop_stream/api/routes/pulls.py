@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pop_stream.api.http.access import Access
+from pop_stream.api.http.access import Access, Handler
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.http.route import READ_ERRORS, Route, RouteResponse
 from pop_stream.api.owners import Owners
@@ -15,7 +15,7 @@ from pop_stream.api_models.pulls import (
     PullRequest,
     ReportAcknowledgement,
 )
-from pop_stream.model.errors import LeaseLostError, SubmissionError
+from pop_stream.model.errors import LeaseLostError, PopStreamError, SubmissionError
 from pop_stream.model.identity import Role
 
 _ERRORS: Final = (*BODY_ERRORS, InvalidError, *READ_ERRORS)
@@ -23,52 +23,61 @@ _ACKNOWLEDGED: Final = RouteResponse("In Kafka; heed `stop`.", (ReportAcknowledg
 
 
 def pull_routes(owners: Owners, pulls: PullEndpoints) -> tuple[Route, ...]:
-    """Pull agendas of an insight; keep, report on and end their attempts."""
-    attempts = "/v1/agendas/{agenda_id}/attempts/{attempt}"
-    worker = Access(role=Role.PULL)  # whose the attempt is, its lease token tells
+    """Pull agendas of an insight; renew, report on and end their attempts."""
+    pull = Route(
+        "POST",
+        "/v1/insights/{insight_id}/pull",
+        pulls.post_pull,
+        "pullAgendas",
+        "Claim agendas of an insight to run them, waiting for the first",
+        (RouteResponse("Agendas, if there were any in time.", (PulledAgendas,)),),
+        _ERRORS,
+        body_models=(PullRequest,),
+        access=Access(role=Role.PULL, subject=owners.insight, changes=True),
+    )
     return (
-        Route(
-            "POST",
-            "/v1/insights/{insight_id}/pull",
-            pulls.post_pull,
-            "pullAgendas",
-            "Claim agendas of an insight to run them, waiting for the first",
-            (RouteResponse("Agendas, if there were any in time.", (PulledAgendas,)),),
-            _ERRORS,
-            body_models=(PullRequest,),
-            access=Access(role=Role.PULL, subject=owners.insight, changes=True),
-        ),
-        Route(
-            "POST",
-            f"{attempts}/heartbeat",
+        pull,
+        _report(
+            "heartbeat",
             pulls.post_heartbeat,
             "renewAttempt",
             "A sign of life: the lease of an attempt runs anew",
-            (_ACKNOWLEDGED,),
-            (*_ERRORS, LeaseLostError),
-            body_models=(Heartbeat,),
-            access=worker,
+            Heartbeat,
         ),
-        Route(
-            "POST",
-            f"{attempts}/progress",
+        _report(
+            "progress",
             pulls.post_progress,
             "reportProgress",
             "Report on operations of an attempt, or append operations to its agenda",
-            (_ACKNOWLEDGED,),
-            (*_ERRORS, LeaseLostError, SubmissionError),
-            body_models=(ProgressReport,),
-            access=worker,
+            ProgressReport,
+            SubmissionError,
         ),
-        Route(
-            "POST",
-            f"{attempts}/complete",
+        _report(
+            "complete",
             pulls.post_complete,
             "completeAttempt",
-            "Tell how an attempt ended",
-            (_ACKNOWLEDGED,),
-            (*_ERRORS, LeaseLostError),
-            body_models=(Completion,),
-            access=worker,
+            "Report how an attempt ended",
+            Completion,
         ),
+    )
+
+
+def _report(  # what a route has, each once
+    what: str,
+    handler: Handler,
+    name: str,
+    summary: str,
+    body: type[Heartbeat],
+    *errors: type[PopStreamError],
+) -> Route:
+    return Route(
+        "POST",
+        f"/v1/agendas/{{agenda_id}}/attempts/{{attempt}}/{what}",
+        handler,
+        name,
+        summary,
+        (_ACKNOWLEDGED,),
+        (*_ERRORS, LeaseLostError, *errors),
+        body_models=(body,),
+        access=Access(role=Role.PULL),  # whose the attempt is, its lease token says
     )

@@ -1,8 +1,7 @@
 """Everything that is served, as one table: router and document are both made from it.
 
-Each resource has a table in a module of its own; this one puts them together.
-
-The routes of those who run the service.
+Each resource has a table in a module of its own; this one puts them together, with the routes
+of those who run the service: probes, metrics and the document itself.
 """
 
 from collections.abc import Mapping
@@ -40,6 +39,10 @@ def service_routes(
     health: HealthEndpoints, metrics: Metrics, document: Handler
 ) -> tuple[Route, ...]:
     """Probes, metrics and the document."""
+    return (*_probe_routes(health), *_description_routes(metrics, document))
+
+
+def _probe_routes(health: HealthEndpoints) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
@@ -60,6 +63,11 @@ def service_routes(
             (NotReadyError,),
             access=PUBLIC,
         ),
+    )
+
+
+def _description_routes(metrics: Metrics, document: Handler) -> tuple[Route, ...]:
+    return (
         Route(
             "GET",
             "/metrics",

@@ -1,13 +1,15 @@
-"""Submissions whose id is known: what was accepted under it, of late here or ever in Postgres.
+"""Submissions whose id is known: what was accepted under it, lately here or ever in Postgres.
 
-While Postgres is away nobody waits for it: what this process accepted of late is still
-recognised, and of anything else a repeat is dropped where the agenda arrives. One that is slow
-is waited for: who asks may have lost the answer to the same in a crash, when all is slow. Once
-it was waited for in vain there is one question at a time, and who asks it waits a moment only.
+While Postgres is away nobody waits for it: what this process accepted lately is still
+recognised, and a repeat of anything else is dropped where the agenda arrives. While Postgres
+is slow a caller waits for it, as it may have lost the answer to the same submission in a
+crash. After a wait in vain one question at a time is asked, and whoever asks it waits for a
+moment only.
 
-What came of late and Postgres does not know has not arrived there, or was removed; its id may
-be used anew then. If that cannot be told apart it is published: a repeat is dropped later, and
-what is taken for one by mistake is lost.
+What was accepted lately and is not known to Postgres has not arrived there yet, or was
+removed; in the second case its id may be used anew. Where the two cannot be told apart the
+submission is published: a repeat is dropped later, while an agenda that is mistaken for a
+repeat is lost.
 """
 
 import asyncio

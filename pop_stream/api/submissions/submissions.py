@@ -1,8 +1,7 @@
-"""The door: agendas come in, each is judged by itself, and 202 follows Kafka's word.
+"""Submissions: one agenda or a list, validated, counted, published; 202 follows Kafka's word.
 
-Ids for agendas that come without one.
-
-What each customer may submit here; the rest is answered with 429 and when to come back.
+Agendas without an id get one that sorts by time. What each customer may submit is bounded by
+its quota; the rest is answered with 429 and when to come back.
 """
 
 import asyncio
@@ -17,7 +16,6 @@ from uuid import UUID
 import structlog
 from aiohttp import web
 
-from pop_stream import crash_points
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
@@ -221,7 +219,6 @@ class SubmissionEndpoints:
             raise
         self._quota.note(submissions, offsets)
         self._deduplicator.remember(submissions)
-        crash_points.crash_point("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
     def admit(self, submission: Submission) -> None:

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from pop_stream.clock import WallClock
 from pop_stream.kafka.clients import KafkaAdmin, KafkaConsumer
-from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.event_records import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.lab.bench.load import NoopWorkload
 from pop_stream.model.definitions import Definitions

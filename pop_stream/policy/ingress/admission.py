@@ -138,7 +138,7 @@ def check_sender(sender: Principal, customer_id: str | None) -> None:
         ForbiddenError: If it may not.
     """
     if customer_id is not None and not sender.speaks_for(customer_id):
-        msg = f"{sender.name} does not submit for customer {customer_id!r}"
+        msg = f"{sender.name} submits for customer {sender.customer_id!r} only"
         raise ForbiddenError(msg)
     if not sender.has_role(Role.SUBMIT):
         msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"

@@ -1,18 +1,14 @@
-"""How many more agendas a puller may take.
-
-For how long those that run now have run; no IO, no clock.
-
-How many agendas to claim before a runner is free for them; no IO, no clock.
+"""How many more agendas a puller may claim: one for each runner, and some ahead of them.
 
 A claim takes milliseconds: it is published, acknowledged and committed. A runner that ends an
 agenda in less would mostly wait for the next claim, so as many are claimed ahead as the
-runners end meanwhile (Little's law: latency times rate). Where runs take long nothing is:
+runners end meanwhile (Little's law: latency times rate). Where runs take long, none are:
 an agenda that is claimed can no longer be overtaken, nor run elsewhere.
 
-Where most runs are short and some long, their mean tells of neither. So runners that are with
-a long one are set apart: the others end agendas as fast as short runs do. If those all turned
-to long runs, too, what is claimed ahead would wait for them. It is claimed nevertheless while
-that is so seldom that it costs an agenda less than a claim does, as far as can be expected.
+Where most runs are short and some are long, their mean describes neither. So runners with a
+long run are set apart: the others end agendas as fast as short runs do. If those all began
+long runs too, what is claimed ahead would wait for them. It is claimed nevertheless as long
+as that is so rare that its expected cost for an agenda is below that of a claim.
 """
 
 import asyncio
@@ -23,10 +19,13 @@ from typing import Final
 
 
 class RunDurations:
-    """Of runs told by the instants at which they began, on a clock that never goes back."""
+    """The runs that are active now, by the instants at which they began; no IO, no clock.
+
+    Instants are seconds of the monotonic clock.
+    """
 
     def __init__(self) -> None:
-        # In the order in which they began: who becomes a long one next is the first.
+        # In the order in which they began: the first is the next to become a long one.
         self._short: Counter[float] = Counter()
         self._long: Counter[float] = Counter()
         self._long_started_sum_s = 0.0
@@ -37,12 +36,12 @@ class RunDurations:
         return self._count
 
     def begin(self, now_s: float) -> None:
-        """One begins to run."""
+        """A run begins."""
         self._short[now_s] += 1
         self._count += 1
 
     def end(self, started_s: float) -> None:
-        """One that began at `started_s` runs no more."""
+        """A run that began at `started_s` has ended."""
         self._count -= 1
         if started_s in self._short:
             _take(self._short, started_s)
@@ -54,7 +53,8 @@ class RunDurations:
     def long(self, after_s: float, now_s: float) -> tuple[int, float]:
         """How many have run for longer than `after_s`, and for how long on average.
 
-        Who was once among them stays, whatever `after_s` is later. Costs what has changed.
+        A run that was once counted stays counted, even if `after_s` grows. Costs as much as has
+        changed since the last call.
         """
         while self._short:
             started_s = next(iter(self._short))
@@ -77,7 +77,7 @@ def _take(counts: Counter[float], key: float) -> None:
 
 
 MAX_PREFETCH_PER_RUNNER: Final = 4
-"""Agendas claimed ahead for each runner, at most: so many wait if runs suddenly last long."""
+"""Most agendas claimed ahead for each runner: so many wait if runs suddenly take long."""
 
 _EWMA_GAIN: Final = 1 / 16
 _LONG_RUN_GAIN: Final = 1 / 64
@@ -87,7 +87,7 @@ _TOLERATED_IDLE: Final = 0.1
 
 
 class Prefetch:
-    """Learned from the claims and the runs of one puller.
+    """How many agendas to claim ahead, estimated from claims and runs of one puller.
 
     Args:
         runners: Agendas that run at a time, at least 1.
@@ -144,7 +144,7 @@ class Prefetch:
 
     @property
     def _latency_s(self) -> float:
-        # A claim that finds another one under way waits for it, so it takes longer.
+        # A claim that finds another one in progress waits for it, so it takes longer.
         return inf if self._claim_s is None else self._claim_s * _HEADROOM
 
 
@@ -162,9 +162,10 @@ def _ewma(mean: float | None, seconds: float) -> float:
 
 
 class Capacity:
-    """Slots shared by all feeds of a puller; a slot is held from claim to end.
+    """Slots shared by all consumers of a puller; a slot is held from the claim to the end.
 
-    There is one for each runner, and some more for what is claimed ahead of them.
+    There is one for each runner, and some more for what is claimed ahead of them. Belongs to
+    one event loop.
 
     Args:
         runners: Agendas that run at a time, at least 1.
@@ -180,7 +181,7 @@ class Capacity:
 
     @property
     def free(self) -> int:
-        """Slots that could be taken now; what is claimed ahead varies with its use."""
+        """Slots that could be acquired now; how many there are changes with every run."""
         return max(0, self._runners + self._prefetch_target() - self._held)
 
     @property
@@ -196,8 +197,8 @@ class Capacity:
     async def wait_free(self) -> None:
         """Wait until slots are free; by the time the caller runs, another may have them.
 
-        Those for claims ahead are dealt out half of them at a time, as each claim costs the
-        brokers much the same whatever it is of; but no runner waits for that.
+        Slots for claims ahead count as free only when half of them are, since a claim costs
+        the brokers much the same however many agendas it is of. No runner waits for that.
         """
         while not self._is_worth_taking():
             self._is_free.clear()

@@ -1,7 +1,4 @@
-"""Claims records: publishes `agenda.claimed` for what is new and sound among them.
-
-The window that tells repeated and outdated attempts from new ones; no IO, no clock.
-"""
+"""Claims records: publishes `agenda.claimed` for each new attempt among them."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
@@ -25,11 +21,13 @@ from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.reporting.reporter import publish_lifecycle
 
 WINDOW_SIZE: Final = 100_000
-"""Agendas a puller remembers; a repeat further apart than this is not recognised."""
+"""Agendas a puller remembers; a repeat after more of them is not recognised."""
 
 
 class AttemptWindow:
-    """The newest attempt of the agendas seen last.
+    """Tells repeated and outdated attempts from new ones, among the agendas seen last.
+
+    No IO, no clock. An agenda seen longest ago is forgotten first.
 
     Args:
         size: How many agendas are remembered, at least 1.
@@ -55,14 +53,14 @@ class AttemptWindow:
         seen, of = newest.get(agenda_id, (0, accepted_at))
         if seen >= attempt and of >= accepted_at:
             return False
-        newest.pop(agenda_id, None)  # to its end: what is seen last is forgotten last
+        newest.pop(agenda_id, None)  # so that it moves to the end, and is forgotten last
         newest[agenda_id] = (attempt, max(of, accepted_at))
         if len(newest) > self._size:
             del newest[next(iter(newest))]
         return True
 
     def forget(self, agenda_id: str, attempt: int) -> None:
-        """Admit this attempt again, but still none older; for one that was not started."""
+        """Admit this attempt again, but still no older one; for one that was not started."""
         seen, of = self._newest.get(agenda_id, (0, None))
         if of is not None and seen == attempt:
             self._newest[agenda_id] = (attempt - 1, of)
@@ -76,7 +74,7 @@ class ClaimedBatch:
     """A batch whose claims can be read by everyone.
 
     Attributes:
-        attempts: To be started once the offsets are committed, in order.
+        attempts: To start once the offsets are committed, in the order of the records.
         offsets: To commit: what follows the batch, by partition.
     """
 
@@ -86,7 +84,7 @@ class ClaimedBatch:
 
 @dataclass(slots=True)
 class ClaimedAttempt:
-    """One attempt whose claim can be read, and that waits for its offset to be committed.
+    """One attempt that is claimed, and whose offset is not committed yet.
 
     Attributes:
         renewed_s: When its lease was last renewed, on the monotonic clock; at first, its claim.
@@ -97,9 +95,9 @@ class ClaimedAttempt:
 
 
 class Claimer:
-    """One per puller; the batches of several insights may be claimed side by side.
+    """One per puller; batches of several insights may be claimed concurrently.
 
-    Iterating gives what is claimed and neither started nor given up: its lease runs already.
+    Iterating gives what is claimed and neither started nor abandoned: its lease runs already.
 
     Args:
         publisher: Where claims and dead letters go.
@@ -109,7 +107,7 @@ class Claimer:
         window: Knows repeated and outdated attempts.
 
     Attributes:
-        claimed_event: Set with every claim, for whoever keeps leases.
+        claimed_event: Set with every claim, for whoever renews leases.
     """
 
     def __init__(
@@ -142,8 +140,11 @@ class Claimer:
 
         Args:
             records: In order within a partition.
-            sync_matched: For so many of them a runner stood idle.
-            idle: So many runners are left that could start one of the insight's at once.
+            sync_matched: For how many of them a runner was idle.
+            idle: How many idle runners are left for agendas of the insight.
+
+        Raises:
+            BaseException: If they could not be published; the same attempts are admitted again.
         """
         attempts, refused = self._partition_records(records)
         if attempts or refused:
@@ -157,7 +158,6 @@ class Claimer:
             except BaseException:
                 self._forget(attempts)
                 raise
-            crash_points.crash_point("puller.claimed")
             now = monotonic()
             self._claimed_attempts |= {
                 one.agenda_id: ClaimedAttempt(one, now) for one in attempts
@@ -167,14 +167,14 @@ class Claimer:
         return ClaimedBatch(attempts, offsets)
 
     def release(self, claimed: Sequence[EmittedAgenda]) -> None:
-        """These are somebody else's to keep alive: they were started, or are given up."""
+        """Renew these leases no more: the attempts were started, or are abandoned."""
         for emitted in claimed:
             known = self._claimed_attempts.get(emitted.agenda_id)
             if known is not None and known.emitted is emitted:
                 del self._claimed_attempts[emitted.agenda_id]
 
     def abandon(self, claimed: Sequence[EmittedAgenda]) -> None:
-        """Let the same attempts be claimed again: none of these was started."""
+        """Admit the same attempts again: none of these was started."""
         self.release(claimed)
         self._forget(claimed)
 

@@ -1,4 +1,4 @@
-"""Claims what a feed has read while earlier agendas run: published first, then committed."""
+"""The claim pipeline of one consumer: records in hand, claims published, offsets committed."""
 
 import asyncio
 from collections import deque
@@ -9,14 +9,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from pop_stream import crash_points
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import ClaimedBatch, Claimer
 
 BUFFER_RECORDS: Final = 500
 BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""From so many or so large records in hand, no more are read."""
+"""While so many, or so large, records are in hand, no more are read."""
 
 _BACKPRESSURE_PAUSE_S: Final = 0.25
 
@@ -24,7 +23,7 @@ Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
 
 
 class SlotPool(Protocol):
-    """How many more agendas may be claimed; see `Capacity`."""
+    """How many more agendas may be claimed; `Capacity` is one."""
 
     @property
     def idle_runners(self) -> int:
@@ -49,15 +48,15 @@ class SlotPool(Protocol):
 
 
 class AttemptStarter(Protocol):
-    """Takes over what is claimed; see `AttemptExecutor`."""
+    """Takes over what is claimed; `AttemptExecutor` is one."""
 
     def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
-        """Take over an attempt for which a slot was taken and the claim is committed."""
+        """Take over an attempt whose claim is committed, with the slot acquired for it."""
         ...
 
 
 class Backpressure(Protocol):
-    """Where the events of what runs go; see `Reporter`."""
+    """Where the events of attempts wait for Kafka; `Reporter` is one."""
 
     @property
     def is_full(self) -> bool:
@@ -67,10 +66,10 @@ class Backpressure(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClaimContext:
-    """Where the feeds of a puller put what they read.
+    """What the consumers of a puller share.
 
     Attributes:
-        insights: Among which the puller's runners are shared.
+        insights: How many insights share the puller's runners.
     """
 
     claimer: Claimer
@@ -81,16 +80,18 @@ class ClaimContext:
 
     @property
     def idle_runners(self) -> int:
-        """Runners without a slot, the part of one insight: all told together are there."""
+        """Runners without a slot, as many as one insight may count on: its equal part."""
         return self.capacity.idle_runners // self.insights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ClaimBatch:
-    """Slots taken for records, and what their claim came to.
+    """Slots acquired for records, and their claim.
 
     Attributes:
-        generation: Of the partitions' assignment; after it, the records are others' to claim.
+        taken_s: When the slots were acquired, on the monotonic clock.
+        generation: Of the partitions' assignment; once it is over, whoever has the partitions
+            then claims the records.
     """
 
     slots: int
@@ -100,18 +101,18 @@ class _ClaimBatch:
 
 
 class ClaimPipeline:
-    """What one feed has in hand, and two stages that each work on all that has gathered.
+    """Two stages behind one consumer, each of which works on all that has gathered for it.
 
-    One publishes claims, the other commits what is claimed and then starts it. So lag means
-    unclaimed, an agenda runs only once no other puller will be given it, and neither wait
-    keeps runners idle. While entered, it works; on leaving it ends the claims under way.
+    One publishes claims; the other commits what is claimed, and then starts it. So lag means
+    unclaimed, an agenda runs only once no other puller will read it, and neither wait
+    keeps runners idle. Works while entered; leaving waits for the claims in progress.
 
     Args:
-        claim_context: Shared with the puller's other feeds.
+        claim_context: Shared with the puller's other consumers.
         commit: Commits offsets; returns whether they are known to count. If not, nothing of
             the batch is started here: whoever owns the partitions reads it again, or the
             leases of its claims end.
-        end_within_s: How long the claims under way may take to end, on leaving.
+        end_within_s: How long leaving waits for claims in progress.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class ClaimPipeline:
         await asyncio.wait(self._stage_tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def wait_for_room(self, within_s: float) -> bool:
-        """Wait until more may be read, but no longer; whether it may."""
+        """Wait for at most `within_s` until more may be read; whether it may."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._has_room.wait()
@@ -180,9 +181,9 @@ class ClaimPipeline:
         self._update_room()
 
     async def drain(self, within_s: float) -> None:
-        """Drop what is in hand, and wait until no claim is under way, but no longer.
+        """Drop the records in hand, and wait for at most `within_s` for claims in progress.
 
-        Claims that are still under way then come to nothing.
+        Claims that are still in progress then are abandoned when they end.
         """
         self._drop_buffer()
         with suppress(TimeoutError):
@@ -216,9 +217,10 @@ class ClaimPipeline:
                 self._to_commit.set()
 
     async def _wait_for_older_generation(self) -> None:
-        """Wait for claims of before partitions moved, which may yet come to nothing.
+        """Wait for the end of claims from before partitions moved.
 
-        What is read again meanwhile would pass for a repetition, and nobody would start it.
+        They may yet be abandoned. A record of theirs that is read again before that would pass
+        for a repeat, and nobody would start its attempt.
         """
         if any(
             one.generation != self._generation for one in (*self._committing, *self._claimed)
@@ -242,7 +244,6 @@ class ClaimPipeline:
         capacity, claimer = self._claim_context.capacity, self._claim_context.claimer
         ours = batch.claimed.attempts if is_committed else ()
         if ours:
-            crash_points.crash_point("puller.committed")
             capacity.note_claim(monotonic() - batch.taken_s)
             for emitted in ours:
                 self._claim_context.starter.start(emitted, claimed_s=batch.taken_s)

@@ -73,15 +73,15 @@ class ClaimCommitter:
 
 
 class InsightConsumer:
-    """One per insight of a puller.
+    """Consumes an insight's topic as a member of its consumer group; one per insight.
 
-    Records are read before they can be taken, so that one is in hand when a slot is free.
-    They are not committed until they are claimed, so for the scheduler they are lag.
+    Records are read ahead, so that one is in hand when a slot becomes free. They are committed
+    once they are claimed; until then they are lag to the scheduler.
 
     Args:
         settings: Where the cluster is.
         queue: What to read, and as which group.
-        claim_context: Shared with the puller's other feeds.
+        claim_context: Shared with the puller's other consumers.
     """
 
     def __init__(
@@ -92,10 +92,9 @@ class InsightConsumer:
         self._claim_context = claim_context
 
     async def consume(self, stop: asyncio.Event) -> None:
-        """Take agendas until `stop`, then leave the group.
+        """Read and claim until `stop`, then leave the group. The topic must exist.
 
-        The topic must exist: asking for another may create it. It returns early if a claim
-        failed; call it again.
+        Ends early, with the error, if Kafka or a claim fails; it may be called again.
 
         Raises:
             KafkaError: If Kafka is in trouble; call it again.

@@ -45,7 +45,7 @@ from pop_stream.puller.reporting.attempt_events import AttemptChanges
 
 
 class Dag:
-    """Ready operations in the order in which they became so.
+    """Which operations may start: those whose dependencies succeeded, in that order.
 
     Every dependency must be known once the operation is added, or come in the same call;
     without cycles, which validation has proved.
@@ -60,7 +60,7 @@ class Dag:
         self.add(operations)
 
     def add(self, operations: Iterable[Operation]) -> None:
-        """Take in more operations; those that wait for nothing are ready at once."""
+        """Add operations; those that depend on nothing unfinished are ready at once."""
         for operation in operations:
             self._operations[operation.name] = operation
             waits = dependencies(operation) - self._done
@@ -71,7 +71,7 @@ class Dag:
                 self.ready.append(operation)
 
     def done(self, name: str) -> None:
-        """An operation ended well: those that waited for nothing else are ready."""
+        """An operation succeeded: those that waited for nothing else are ready."""
         self._done.add(name)
         for dependent in self._dependents.pop(name, ()):
             self._waits[dependent] -= 1
@@ -79,7 +79,7 @@ class Dag:
                 self.ready.append(self._operations[dependent])
 
     def skip(self, known: Iterable[str]) -> None:
-        """Count operations as done that need not run; only those that are ready by then."""
+        """Count operations as done that need not run, as far as their dependencies are."""
         names = set(known)
         waiting: list[Operation] = []
         while self.ready:
@@ -101,7 +101,7 @@ class PriorResults:
 
     Attributes:
         succeeded: Results of operations that ended well, JSON or empty for none; these are
-            not run again, and not told again.
+            not run again, and not reported again.
         unfinished: How far others had come.
         appended: Operations that the agenda has besides those it came with.
         final_state: How the agenda has ended, if it has: the scheduler counted the
@@ -211,7 +211,7 @@ class AgendaRun:
         self._dag.skip(self._prior.succeeded)
 
     def _store_result(self, name: str, encoded: bytes) -> None:
-        """Appended operations may refer to any result, so none is let go before the end."""
+        """Keep a result until the end: operations appended later may refer to any."""
         self._results[name] = encoded
         if name in self._referenced:
             self._bind_result(name, encoded)
@@ -221,7 +221,7 @@ class AgendaRun:
         self._names[f"{name}{OUTPUT_SUFFIX}"] = value
 
     def _all_have_handlers(self, operations: Sequence[Operation]) -> bool:
-        """Looks before anything starts, so that no work is done in vain."""
+        """Whether all have; asked before anything starts, so that no work is in vain."""
         find = self._run_context.handlers.find
         for operation in operations:
             if find(operation.type) is None:
@@ -241,7 +241,7 @@ class AgendaRun:
         self._workers -= 1
 
     def _spawn_workers(self) -> None:
-        """As many as there are ready operations; each is counted before it begins."""
+        """Start a worker for each ready operation; each is counted before it begins."""
         if self._group is None:
             return
         for _ in range(min(len(self._dag.ready), PARALLEL_OPERATIONS - self._workers)):

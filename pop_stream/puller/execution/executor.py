@@ -1,4 +1,4 @@
-"""The agendas that a puller runs now: each a task that tells how its attempt ends."""
+"""The executor: runs claimed attempts as tasks, stops them, and reports how each ends."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,6 @@ from typing import Final
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import Diagnostic, OperationProgress
@@ -38,10 +37,10 @@ _log = structlog.get_logger()
 STOPPED: Final = Failure("puller stopped", retryable=True)
 
 MAX_WAITING_WITHOUT_RUNNER: Final = 100
-"""Attempts that wait for what earlier ones left, beside those that hold runners and slots."""
+"""Most attempts that wait for earlier results without a runner; others wait with theirs."""
 
 CLEAN_UP_S: Final = 5.0
-"""How long cancelled handlers have until the puller goes on without them."""
+"""How long cancelled handlers have until the puller stops without them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,12 +50,12 @@ class ActiveAttempt:
     Attributes:
         claimed_s: When its lease began, on the monotonic clock.
         renewed_s: When the lease was last renewed; at first, when it began.
-        reported_s: When progress was last told of; at first, when the lease began.
+        reported_s: When progress was last published; at first, when the lease began.
         started_s: When it began to run, on the same clock; None while it waits for a runner.
         runner_ready: Of one that waits for a runner again: done once it has one.
         run: None until the agenda is read.
-        stop: Heard since, and being heeded: the lease is not renewed any more.
-        has_ended: Nothing more may be told of it.
+        stop: The stop that it is obeying, if there is one: its lease is renewed no more.
+        has_ended: Nothing more may be reported of it.
     """
 
     emitted: EmittedAgenda
@@ -72,12 +71,14 @@ class ActiveAttempt:
 
 
 class AttemptExecutor:
-    """Runs attempts, each as soon as a runner is free, and frees their slots at their end.
+    """Runs attempts, each as soon as a runner is free, and releases its slot at its end.
+
+    One per puller, in one event loop. Iterating gives the attempts whose leases it holds.
 
     Args:
         group: Where their tasks live.
         run_context: Shared by all runs.
-        reporter: Told of every end.
+        reporter: Publishes every end.
         prior_results_reader: Reads what earlier attempts left; None if nothing can.
         capacity: Says whether a runner is free; gets back one slot for each attempt that ends.
     """
@@ -109,10 +110,14 @@ class AttemptExecutor:
         return iter(self._active.values())
 
     def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
-        """Run an attempt for which a slot was taken and the claim is committed.
+        """Run an attempt whose claim is committed, with the slot that was acquired for it.
 
-        It waits, in order, while as many run as may. An older attempt of the same agenda
-        has lost its lease: it is cancelled, and nothing more is told of it.
+        It waits for a runner, in the order of these calls. An older attempt of the same agenda
+        has lost its lease: it is cancelled, and nothing more is reported of it.
+
+        Args:
+            emitted: The attempt.
+            claimed_s: When its lease began, on the monotonic clock.
         """
         self._supersede(emitted.agenda_id)
         active = ActiveAttempt(
@@ -127,7 +132,10 @@ class AttemptExecutor:
         self._start_waiting()
 
     def stop_attempt(self, stop: AttemptStop) -> None:
-        """Stop the attempt, if it or an older one runs here, or once it is to be started."""
+        """Stop the attempt, or an older one of its agenda, now or when it is started.
+
+        A second stop of the same attempt changes nothing.
+        """
         self._stops.remember(stop)
         active = self._active.get(stop.agenda_id)
         if active is None or active.stop is not None:
@@ -165,9 +173,9 @@ class AttemptExecutor:
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """Cancel everything that runs, and tell that it may be tried again.
+        """Cancel everything that runs, and report that it may be tried again.
 
-        Handlers have seconds to clean up; one that ignores its cancellation is left behind.
+        Handlers have five seconds to clean up; one that ignores its cancellation is left.
         """
         stopped = [*self._active.values()]
         for active in stopped:
@@ -188,7 +196,7 @@ class AttemptExecutor:
             self._end(active, STOPPED)
             raise
         except Exception as error:
-            # The outermost place of a record: whatever it is, the other agendas go on.
+            # The outermost handler of an attempt: whatever it is, the other agendas go on.
             _log.exception("agenda.crashed")
             failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
         self._end(active, failure)
@@ -236,7 +244,7 @@ class AttemptExecutor:
         if not emitted.resumes:
             return await self._prior_results_reader.read_if_soon(emitted)
 
-        def tell(reason: str) -> None:
+        def report_wait(reason: str) -> None:
             waits = OperationProgress(
                 name=agenda.operations[-1].name, state="waiting", message=message(reason)
             )
@@ -244,13 +252,13 @@ class AttemptExecutor:
             self._reporter.add(progress_events(emitted, AttemptChanges([waits]), at=at))
 
         return await self._wait_without_runner(
-            active, self._prior_results_reader.read(emitted, tell)
+            active, self._prior_results_reader.read(emitted, report_wait)
         )
 
     async def _wait_without_runner(
         self, active: ActiveAttempt, wanted: Awaitable[PriorResults]
     ) -> PriorResults:
-        """Let others run meanwhile: the database may be away for long, and they need it not."""
+        """Let others use the runner meanwhile: the database may be away for long."""
         if (
             active.started_s is None
             or self._waiting_without_runner >= MAX_WAITING_WITHOUT_RUNNER
@@ -276,7 +284,6 @@ class AttemptExecutor:
     def _end(self, active: ActiveAttempt, failure: Failure | None) -> None:
         if active.has_ended:
             return
-        crash_points.crash_point("puller.ran")
         active.has_ended = True
         run, stop = active.run, active.stop
         end = AttemptOutcome(
@@ -294,7 +301,7 @@ class AttemptExecutor:
 def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:
     facts = {**_facts(active.emitted), "took_s": round(monotonic() - active.claimed_s, 3)}
     if end.failure is None and not end.is_stopped:
-        # Its event and its summary say so already; thousands a second would say it again.
+        # Its event and its summary say so already; thousands of lines a second would repeat it.
         _log.debug("agenda.succeeded", **facts)
     elif active.stop is not None and end.is_stopped:
         _log.info("agenda.stopped", **facts, reason=active.stop.reason)
@@ -303,8 +310,8 @@ def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:
 
 
 def _origin(trace: Trace) -> dict[str, object]:
-    told = {"trace_id": trace.trace_id, "correlation_id": trace.correlation_id}
-    return {name: value for name, value in told.items() if value is not None}
+    ids = {"trace_id": trace.trace_id, "correlation_id": trace.correlation_id}
+    return {name: value for name, value in ids.items() if value is not None}
 
 
 def _facts(emitted: EmittedAgenda) -> dict[str, object]:

@@ -46,7 +46,9 @@ def failure_of(operation: str, error: BaseException, *, at: datetime) -> Failure
 
 
 def failure_of_ended(state: str) -> Failure | None:
-    """How an attempt ends whose agenda had ended already, so that the scheduler knows it too.
+    """How an attempt of an agenda ends that had ended before; None if it had succeeded.
+
+    Reported so that the scheduler, which took an earlier attempt for lost, learns of the end.
 
     The summary stays as it is: of an agenda that has ended, later attempts change nothing.
     """
@@ -71,6 +73,6 @@ def is_retryable(error: BaseException) -> bool:
     return error.retryable if isinstance(error, OperationError) else True
 
 
-def newest_diagnostics(told: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+def newest_diagnostics(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """As many of the newest as are kept."""
-    return tuple(told[-_MAX_DIAGNOSTICS:])
+    return tuple(diagnostics[-_MAX_DIAGNOSTICS:])

@@ -96,7 +96,7 @@ class OperationRetrier:
 
     Attributes:
         run_context: Shared by all runs of a puller.
-        attempt_context: What every handler is told of the attempt.
+        attempt_context: What every handler is given of the attempt.
         is_over: Set once the attempt has failed, so that nothing is tried again.
     """
 
@@ -105,7 +105,10 @@ class OperationRetrier:
     is_over: asyncio.Event
 
     async def execute(self, one: OperationRun) -> bytes:
-        """The operation's result as JSON, empty for none; told of as succeeded or failed.
+        """Try until one try succeeds, and mark the operation as succeeded or failed.
+
+        Returns:
+            The operation's result as JSON, empty for none.
 
         Raises:
             RetriesExhaustedError: If the last try that is allowed failed.
@@ -140,7 +143,7 @@ class OperationRetrier:
         try:
             async with limit or _UNLIMITED:
                 returned = await invoke(self.run_context, self.attempt_context, one)
-            # A handler may take its cancellation for something else, and go on.
+            # A handler may swallow its cancellation and return as if nothing was.
             return _too_slow(operation) if _is_over(limit) else encode_result(returned)
         except asyncio.CancelledError:
             if _is_cancelled():
@@ -193,6 +196,6 @@ def _too_slow(operation: Operation) -> RetryableError:
 
 
 def _is_cancelled() -> bool:
-    """Whether the current task was told to end, rather than its handler ending itself."""
+    """Whether the current task is cancelled, rather than its handler cancelling itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

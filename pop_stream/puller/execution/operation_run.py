@@ -1,4 +1,4 @@
-"""One operation while its agenda runs: its state, what it reported, what is untold of it."""
+"""The state of one operation during an attempt, and what of it is not published yet."""
 
 from collections import deque
 from datetime import datetime
@@ -14,11 +14,13 @@ from pop_stream.puller.reporting.messages import message
 
 
 class OperationRun:
-    """Changes are made by the event loop, except for `report` and `note`: any thread may.
+    """One operation of a running agenda.
+
+    Called in the event loop only, except for `report` and `note`, which any thread may call.
 
     Args:
         operation: What is run.
-        changed: Shared with the agenda's other operations: those with news.
+        changed: Where it puts itself when it has a change; the agenda's operations share it.
     """
 
     __slots__ = (
@@ -91,7 +93,7 @@ class OperationRun:
             self._mark_changed()
 
     def note(self, diagnostic: Diagnostic) -> None:
-        """Keep something that a person may want to know, and the newest ten of all."""
+        """Add a diagnostic; the newest ten are kept."""
         self._diagnostics = newest_diagnostics((*self._diagnostics, diagnostic))
         self._mark_changed()
 
@@ -113,8 +115,11 @@ class OperationRun:
         self._end(at)
 
     def take_progress(self) -> OperationProgress:
-        """Its progress as it is now, which counts as told; the result is let go."""
-        # Before reading: a report that comes in between is told twice rather than never.
+        """Its progress as it is now, which then counts as reported.
+
+        The result is in the first progress after its end only, and is freed then.
+        """
+        # Before reading: what a thread reports in between is published twice rather than never.
         self._is_reported = True
         percent, text = self._percent_message
         result, self._result = self._result, UNSET

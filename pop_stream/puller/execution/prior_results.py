@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 MAX_CONCURRENT_READS: Final = 16
-"""Most agendas of a puller that ask at a time; others wait for their turn to."""
+"""Most attempts of a puller that ask at a time; the others wait."""
 
 SHORT_READ_S: Final = 2.0
 """How long an agenda that hardly ever has anything to resume waits to know."""
@@ -85,11 +85,10 @@ class PriorResultsReader:
     async def read(
         self, emitted: EmittedAgenda, on_wait: Callable[[str], None]
     ) -> PriorResults:
-        """What earlier attempts left; waits for as long as it cannot be known.
+        """What earlier attempts left; waits for as long as that cannot be known.
 
-        The summary must have come to this attempt: then all that was told of earlier ones,
-        and still counts, is in it. Of an agenda that ended in an earlier attempt of its run it
-        never will.
+        The summary must have reached this attempt: then it has all reports of earlier ones that
+        count. It never does if the agenda ended in an earlier attempt of its run.
 
         Args:
             emitted: The attempt that is to start, its lease held.
@@ -159,7 +158,7 @@ def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
         msg = f"the API's answer cannot be read: {error}"
         raise _PriorResultsUnavailableError(msg) from error
     if progress.attempt < emitted.attempt:
-        # Of an earlier run, the summary has yet to hear that there is another.
+        # After an earlier run, the summary has yet to learn that there is another.
         if progress.state in _ENDS and 0 < emitted.run_from <= progress.attempt:
             return PriorResults(final_state=progress.state)
         msg = f"the summary is at attempt {progress.attempt}"

@@ -65,7 +65,7 @@ async def sleep(operation: OperationCall) -> None:
 
 
 async def append(operation: OperationCall) -> JsonValue:
-    """Add the operations of the payload, or those an earlier result tells, to the agenda."""
+    """Add the operations of the payload, often an earlier result, to the agenda."""
     operations = read_payload(AppendPayload, operation.payload).operations
     try:
         return {"appended": [*await operation.append(operations)]}

@@ -1,7 +1,4 @@
-"""How a handler says whether trying again can help.
-
-Reads the payload of an operation into a model, with errors that name field and remedy.
-"""
+"""By which errors a handler says whether trying again can help, and how it reads a payload."""
 
 from typing import ClassVar, Final, TypeVar
 

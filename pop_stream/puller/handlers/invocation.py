@@ -1,7 +1,4 @@
-"""Calls a handler: in the event loop if it is async, else in a thread.
-
-What a handler is given: the operation to do, and the way to report on it.
-"""
+"""Calls the handler of an operation, in the event loop or in a thread."""
 
 import asyncio
 import json
@@ -96,7 +93,7 @@ class OperationCall(_OperationCallBase):
     """What an `async def` handler is given. It is cancelled if the agenda is to stop."""
 
     async def report(self, percent: float, message: str = "") -> None:
-        """Tell how far the operation is; call it as often as you like, most are not sent.
+        """Report how far the operation is; call it as often as you like, most are not sent.
 
         Args:
             percent: Of this operation; held within 0 and 100.
@@ -141,7 +138,7 @@ class SyncOperationCall(_OperationCallBase):
     )
 
     def report(self, percent: float, message: str = "") -> None:
-        """Tell how far the operation is, from any thread; most reports are not sent.
+        """Report how far the operation is, from any thread; most reports are not sent.
 
         Args:
             percent: Of this operation; held within 0 and 100.
@@ -178,7 +175,7 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
-    """What handlers are told of the attempt they work for.
+    """What handlers are given of the attempt they work for.
 
     Attributes:
         names: What payloads may refer to.

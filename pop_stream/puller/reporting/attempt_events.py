@@ -35,10 +35,10 @@ _WORST_ESCAPE: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class AttemptChanges:
-    """What of an attempt was not told yet.
+    """What has changed in an attempt and is not published yet.
 
     Attributes:
-        appended: Told before the progress, which may be of these.
+        appended: Published before the progress, which may be of these.
     """
 
     operations: Sequence[OperationProgress] = ()
@@ -55,7 +55,7 @@ class AttemptOutcome:
     Attributes:
         spent_s: Worker-seconds by operation type.
         failure: Why it failed; None if it did not.
-        is_stopped: Whether it was told to stop, and did.
+        is_stopped: Whether it ended because it was to stop.
     """
 
     at: datetime
@@ -68,33 +68,33 @@ def outcome_events(
     emitted: EmittedAgenda, changes: AttemptChanges, end: AttemptOutcome
 ) -> list[LifecycleEvent]:
     """The last events of an attempt, in order: progress that does not fit, then its end."""
-    told: list[LifecycleEvent] = [*_appended(emitted, changes.appended, end.at)]
+    events: list[LifecycleEvent] = [*_appended(emitted, changes.appended, end.at)]
     *earlier, last = [*_chunks(changes.operations)] or [()]
     if len(end.spent_s) > _MAX_TYPES:
         earlier, last = [*earlier, last], ()
-    told += [_progressed(emitted, chunk, end.at) for chunk in earlier]
+    events += [_progressed(emitted, chunk, end.at) for chunk in earlier]
     facts: dict[str, Any] = {
         **_attempt(emitted, end.at),
         "operations": last,
         "spent_s": {kind: round(seconds, 6) for kind, seconds in end.spent_s.items()},
     }
     if end.is_stopped:
-        return [*told, AgendaStopped(**facts)]
+        return [*events, AgendaStopped(**facts)]
     if end.failure is None:
-        return [*told, AgendaSucceeded(**facts)]
+        return [*events, AgendaSucceeded(**facts)]
     failed = AgendaFailed(
         **facts,
         message=end.failure.message,
         retryable=end.failure.retryable,
         diagnostics=end.failure.diagnostics,
     )
-    return [*told, failed]
+    return [*events, failed]
 
 
 def progress_events(
     emitted: EmittedAgenda, changes: AttemptChanges, *, at: datetime
 ) -> list[LifecycleEvent]:
-    """Events that tell of changes while the attempt runs."""
+    """The events of changes while the attempt runs, in order; none if nothing has changed."""
     return [
         *_appended(emitted, changes.appended, at),
         *(_progressed(emitted, chunk, at) for chunk in _chunks(changes.operations)),
@@ -112,9 +112,9 @@ def encoded_size(operations: Iterable[OperationProgress]) -> int:
     )
 
 
-def _bytes_of_diagnostic(told: Diagnostic) -> int:
-    detail = 0 if told.detail is None else DETAIL_BYTES
-    return _FIXED_BYTES + _WORST_ESCAPE * (len(told.message) + len(told.code)) + detail
+def _bytes_of_diagnostic(one: Diagnostic) -> int:
+    detail = 0 if one.detail is None else DETAIL_BYTES
+    return _FIXED_BYTES + _WORST_ESCAPE * (len(one.message) + len(one.code)) + detail
 
 
 def _attempt(emitted: EmittedAgenda, at: datetime) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Text for people inside events, made safe for JSON and for any database."""
+"""Cleans and truncates texts of handlers, so that JSON and any database can hold them."""
 
 import json
 from typing import Final

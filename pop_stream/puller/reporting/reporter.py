@@ -1,4 +1,4 @@
-"""Publishes what the runs have to tell, in batches as large as the traffic makes them."""
+"""Publishes lifecycle events in batches, in order per agenda, with backpressure."""
 
 import asyncio
 from collections import deque
@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 import structlog
 
 from pop_stream.kafka.batch_consumer import BatchPacer
-from pop_stream.kafka.errors import MessageSizeTooLargeError
-from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
+from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.lifecycle import (
     AgendaFailed,
@@ -18,7 +18,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
     LifecycleEvent,
 )
-from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.publisher import Publisher, Record, RecordTooLargeError
 from pop_stream.puller.reporting.attempt_events import encoded_size
 
 BATCH_EVENTS: Final = 2_000
@@ -26,11 +26,11 @@ BATCH_EVENTS: Final = 2_000
 
 MAX_PENDING_EVENTS: Final = 20_000
 MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
-"""From this much unacknowledged, no new agendas are taken."""
+"""While so much is unacknowledged, no new agendas are claimed."""
 
 _MIN_INTERVAL_S: Final = 0.02
 """Between two publications: nobody waits for an end as runners do for a claim, and each costs
-brokers and readers much the same whatever it carries. The first after a rest is not delayed."""
+brokers and readers much the same whatever it holds. The first after a pause is not delayed."""
 
 _EVENT_BYTES: Final = 300
 _RETRY_S: Final = 0.5
@@ -41,8 +41,8 @@ _log = structlog.get_logger()
 class Reporter:
     """One per puller.
 
-    An event added after a rest is published at once; what gathers during a publication, or a
-    moment after its begin, is the next one. Nothing is dropped while the broker is away.
+    An event added after a pause is published at once; what is added during a publication, or
+    within 20 ms of its start, is the next one. Nothing is dropped while Kafka is away.
 
     Args:
         publisher: Where to.
@@ -118,7 +118,7 @@ async def publish_lifecycle(
     records = [*await _records(publisher, topic, lifecycle), *others]
     try:
         await publish_until_acknowledged(publisher, records)
-    except MessageSizeTooLargeError:
+    except RecordTooLargeError:
         await _publish_one_by_one(publisher, records)
 
 
@@ -137,7 +137,7 @@ async def _publish_one_by_one(publisher: Publisher, records: Sequence[Record]) -
     for record in records:
         try:
             await publish_until_acknowledged(publisher, [record])
-        except MessageSizeTooLargeError as error:
+        except RecordTooLargeError as error:
             # The parts of an event are bounded so that this cannot be; one event too large
             # must not keep all others back.
             _log.error("lifecycle.too_large", key=record.key, error=str(error))

@@ -77,7 +77,7 @@ def test_of_a_frame_the_rest_is_used():
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b"7", b"\xff"])
-def test_what_is_no_event_is_told(value):
+def test_what_is_no_event_is_reported(value):
     events, reasons = readable_events(value)
     assert not events
     assert len(reasons) == 1

@@ -159,7 +159,7 @@ def ready(**changes: Any) -> QueuedAgendaStatus:
         (
             State.RUNNING,
             QueuedAgendaStatus(agenda_id="a1", state="claimed", stopping="cancelled"),
-            "it is to stop, for it is cancelled: its puller was told",
+            "it is to stop, for it is cancelled: its puller was notified",
         ),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_command_for_some_ids_tells_what_came_of_it(server):
     server.answers = [RESULT | {"matched": 4, "not_possible": {"no_body": 1}}]
     said = run("cancel", "a1", "a2", "--reason", "late")
     assert said.output.splitlines() == [
-        "2 of 4 agendas told: cancel",
+        "2 of 4 agendas sent: cancel",
         "  1 passed over: succeeded",
         "  1 not possible: no_body",
     ]
@@ -105,7 +105,7 @@ def test_a_command_for_some_ids_tells_what_came_of_it(server):
 def test_agendas_are_chosen_by_what_is_known_of_them(server, arguments, wish):
     server.answers = [RESULT | {"dry_run": True}]
     said = run(*arguments, "--where", "customer=acme", "--where", "state=failed", "--dry-run")
-    assert "would be told" in said.output
+    assert "would be sent" in said.output
     ((_, _, body),) = server.asked
     assert (
         body

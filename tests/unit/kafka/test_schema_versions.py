@@ -70,8 +70,8 @@ def stored(topic, shape, *, version=None):
 
 async def rollup(records):
     read_ = [read(one, now=NOW) for one in records]
-    told = [reason for _, refusals in read_ for reason in refusals]
-    return [one.event for entries, _ in read_ for one in entries if one.event], told
+    got = [reason for _, refusals in read_ for reason in refusals]
+    return [one.event for entries, _ in read_ for one in entries if one.event], got
 
 
 async def relay(records):

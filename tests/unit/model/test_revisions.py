@@ -108,7 +108,7 @@ def test_content_is_read_strictly(content):
 def test_an_id_is_that_of_the_path():
     known = stored(Customer(id="acme", weight=2))
     assert patch("customer", "acme", {"id": "acme", "weight": 3}).decide(known).weight == 3
-    for content, told in (
+    for content, got in (
         ({"id": "beta"}, "the path says 'acme'"),
         ({"id": None}, "taken away"),
     ):
@@ -116,7 +116,7 @@ def test_an_id_is_that_of_the_path():
             patch("customer", "acme", content).decide(known)
         [issue] = error.value.issues
         assert issue.field == "id"
-        assert told in issue.message
+        assert got in issue.message
 
 
 def test_what_a_definition_needs_and_keeps():

@@ -68,7 +68,7 @@ def test_tests_that_are_named_exist(page):
 @pages()
 def test_settings_that_are_named_exist(page):
     known = {f"POP_{name.upper()}" for name in Settings.model_fields}
-    known |= {"POP_TEST_BOOTSTRAP", "POP_TEST_DSN", "POP_CRASH_POINT", "POP_CRASH_POINT_FILE"}
+    known |= {"POP_TEST_BOOTSTRAP", "POP_TEST_DSN"}
     assert set(re.findall(r"POP_[A-Z][A-Z_]*[A-Z]", page.read_text())) <= known
 
 

@@ -11,8 +11,8 @@ import pytest
 from puller_fakes import node, pool, run_of, states
 
 from pop_stream.puller import FinalError, Handlers, RetryableError
-from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.execution.agenda_run import PARALLEL_OPERATIONS, PriorResults
+from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 
 
 @pytest.fixture

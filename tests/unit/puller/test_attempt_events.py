@@ -10,8 +10,8 @@ from pop_stream.model.events.lifecycle import (
     AgendaStopped,
     AgendaSucceeded,
 )
-from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.execution.failure import Failure
+from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.handlers.invocation import DETAIL_BYTES
 from pop_stream.puller.reporting.attempt_events import (
     NO_CHANGES,

@@ -27,7 +27,7 @@ from pop_stream.puller.claiming.claims import ClaimedAttempt
 from pop_stream.puller.execution import executor as module
 from pop_stream.puller.execution.agenda_run import PriorResults
 from pop_stream.puller.execution.executor import AttemptExecutor
-from pop_stream.puller.reporting.lease_keeper import LeaseRenewer
+from pop_stream.puller.reporting.lease_renewer import LeaseRenewer
 
 
 class Told(list):

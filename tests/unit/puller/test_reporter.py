@@ -4,13 +4,13 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka.errors import MessageSizeTooLargeError
 from fakes import MemoryPublisher
 from puller_fakes import AT
 
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import decode_lifecycle
 from pop_stream.model.events.lifecycle import AgendaHeartbeat
+from pop_stream.ports.publisher import RecordTooLargeError
 from pop_stream.puller.reporting import reporter as module
 from pop_stream.puller.reporting.reporter import BATCH_EVENTS, MAX_PENDING_EVENTS, Reporter
 
@@ -115,7 +115,7 @@ async def test_record_too_large_keeps_no_other_back():
     class Narrow(MemoryPublisher):
         async def publish(self, records):
             if any(r.key == b"big" for r in records):
-                raise MessageSizeTooLargeError
+                raise RecordTooLargeError
             await super().publish(records)
 
     publisher = Narrow(partition_count=1000)

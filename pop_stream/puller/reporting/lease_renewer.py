@@ -1,4 +1,4 @@
-"""Keeps the leases of running agendas, and tells of their progress meanwhile."""
+"""Renews the leases of claimed and running attempts by heartbeats, and publishes progress."""
 
 import asyncio
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from pop_stream.puller.reporting.attempt_events import progress_events
 from pop_stream.puller.reporting.reporter import Reporter
 
 PROGRESS_EVERY_S: Final = 0.5
-"""An agenda's progress is told no more often, and not before it ran for so long: one that
-ends sooner needs two events only, its claim and its end."""
+"""An agenda's progress is published no more often, and not before it ran for so long: one
+that ends sooner has two events only, its claim and its end."""
 
 _TICK_S: Final = 0.1
 _RENEWALS_PER_LEASE: Final = 3
@@ -27,13 +27,13 @@ class LeaseRenewer:
     """One per claimer.
 
     Args:
-        running: Whose leases; read anew each time.
-        unstarted: The same, before they run.
+        running: The attempts that were started; iterated anew each time.
+        unstarted: Those that are claimed and not started; the same.
         reporter: Publishes the renewals and the progress.
         clock: For the instants in them.
         puller_id: Who renews.
         heartbeat: Between renewals, unless a third of the lease is shorter.
-        claimed_event: Set with every claim; cleared here.
+        claimed_event: Set with every claim; cleared here, when there is nothing to renew.
     """
 
     def __init__(  # noqa: PLR0913  # all it keeps, named once
@@ -56,7 +56,7 @@ class LeaseRenewer:
         self._claimed_event = claimed_event
 
     async def run(self) -> NoReturn:
-        """Look at all agendas ten times a second, while there are any; runs until cancelled."""
+        """Look at all attempts ten times a second while there are any; until cancelled."""
         while True:
             if not self._has_any():
                 self._claimed_event.clear()
