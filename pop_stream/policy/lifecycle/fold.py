@@ -362,7 +362,7 @@ def _merge(
 
 def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
     mine, theirs = _progress(one), _progress(known)
-    if mine == theirs:  # any order of the two will do, if it is not that of telling
+    if mine == theirs:  # any order of the two will do, if it is not the order of arrival
         return msgspec.json.encode(one) > msgspec.json.encode(known)
     return mine > theirs
 
