@@ -27,9 +27,10 @@ from pop_stream.model.errors import (
     SubmissionError,
     UnreadableRecordError,
 )
-from pop_stream.model.events.codec import checked_value, encode
+from pop_stream.model.events.codec import encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused, LifecycleEvent
 from pop_stream.model.events.scheduling import Origin
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
