@@ -26,7 +26,8 @@ from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import PopStreamError, UnavailableError, UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, split_record
+from pop_stream.model.events.record_splitting import split_record
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord, PlainRecord
