@@ -158,7 +158,7 @@ def _has_valid_ids(event: LifecycleEvent) -> bool:
 def _relayed(
     records: Sequence[ConsumedRecord], ordered_events: OrderedEvents
 ) -> Iterator[LifecycleEvent]:
-    """The events of a batch, without those that are put aside."""
+    """The events of a batch, without those that `ordered_events` collects."""
     for record in records:
         for index, event in enumerate(_events_of(record)):
             if not _has_valid_ids(event):
