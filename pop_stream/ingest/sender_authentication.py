@@ -29,7 +29,7 @@ Senders = Mapping[tuple[int, int], Principal | PopStreamError]
 """Who sent a record, by partition and offset, or why that is not known."""
 
 
-class TokenVerifier(Protocol):
+class SenderVerifier(Protocol):
     """Checks tokens."""
 
     async def identify(self, authorization: str | None) -> Principal:
@@ -52,7 +52,7 @@ class SenderAuthenticator:
     """
 
     def __init__(
-        self, authenticator: TokenVerifier, *, secret: bytes | None, is_strict: bool
+        self, authenticator: SenderVerifier, *, secret: bytes | None, is_strict: bool
     ) -> None:
         self._authenticator = authenticator
         self._secret = secret
@@ -133,7 +133,7 @@ class KafkaSubmissionQuota:
         self._has_decided = False
 
     def take_has_decided(self) -> bool:
-        """Whether anything was decided since the last call that could be decided otherwise."""
+        """Whether since the last call a quota decided about an agenda; asking resets it."""
         decided, self._has_decided = self._has_decided, False
         return decided
 

@@ -17,7 +17,7 @@ from pop_stream.model.definitions import (
 from pop_stream.model.errors import DefinitionError, NotFoundError, PreconditionError
 from pop_stream.model.revisions import (
     Precondition,
-    StoredDefinition,
+    VersionedDefinition,
     apply_merge_patch,
     parse_definition,
     patch,
@@ -30,7 +30,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def stored(definition, version=3):
-    return StoredDefinition(definition, version, AT, AT)
+    return VersionedDefinition(definition, version, AT, AT)
 
 
 @pytest.mark.parametrize(
