@@ -20,6 +20,7 @@ RULES = re.compile(
     r"|is none of this list in this order|is no cursor of this API"
     r"|taken by operations"
     r"|no operation of this agenda"
+    r"|no lease token of this API"
     r"|refers neither to"
     r"|wait for each other"
     r"|must be later than not_before"
