@@ -38,7 +38,7 @@ class Owners:
             "agenda_id",
             self._agenda,
             is_named_by_customers=True,
-            called=self._agenda_called,
+            canonical_id=self._agenda_called,
         )
         self.link = PathObject("link", "link_id", self._link)
         self.insight = PathObject("insight", "insight_id", self._insight)

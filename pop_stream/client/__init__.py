@@ -17,7 +17,7 @@ event.
 
 from pop_stream.api_models.commands import BulkCommand, Selection
 from pop_stream.client.client import Client
-from pop_stream.client.definitions import DefinitionPage, StoredDefinition
+from pop_stream.client.definitions import DefinitionListPage, VersionedDefinition
 from pop_stream.client.errors import (
     ApiConflictError,
     ApiError,
@@ -50,10 +50,10 @@ __all__ = [
     "ApiUnreachableError",
     "BulkCommand",
     "Client",
-    "DefinitionPage",
+    "DefinitionListPage",
     "Retry",
     "Selection",
-    "StoredDefinition",
     "Trace",
+    "VersionedDefinition",
     "tracing",
 ]

@@ -25,7 +25,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDefinition(Generic[D]):
+class VersionedDefinition(Generic[D]):
     """A definition as it is kept.
 
     Attributes:
@@ -43,7 +43,7 @@ class StoredDefinition(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionPage:
+class DefinitionListPage:
     """One page of a list.
 
     Attributes:
@@ -76,8 +76,8 @@ class DefinitionCalls(Generic[D]):
         self._model = model
 
     async def get(
-        self, object_id: str, *, known: StoredDefinition[D] | None = None
-    ) -> StoredDefinition[D]:
+        self, object_id: str, *, known: VersionedDefinition[D] | None = None
+    ) -> VersionedDefinition[D]:
         """The definition; `known` itself if that is still the newest.
 
         Raises:
@@ -90,7 +90,7 @@ class DefinitionCalls(Generic[D]):
             return known
         return self._defined(answer)
 
-    async def version(self, object_id: str, version: int) -> StoredDefinition[D]:
+    async def version(self, object_id: str, version: int) -> VersionedDefinition[D]:
         """What it was in one version, be it deleted since.
 
         Raises:
@@ -99,7 +99,7 @@ class DefinitionCalls(Generic[D]):
         """
         return self._defined(await self._send("GET", object_id, "versions", str(version)))
 
-    async def create(self, definition: D | Mapping[str, Any]) -> StoredDefinition[D]:
+    async def create(self, definition: D | Mapping[str, Any]) -> VersionedDefinition[D]:
         """Define one that is not there yet.
 
         Raises:
@@ -118,7 +118,7 @@ class DefinitionCalls(Generic[D]):
         *,
         if_match: int | None = None,
         if_absent: bool = False,
-    ) -> StoredDefinition[D]:
+    ) -> VersionedDefinition[D]:
         """Define one, in the place of what there may be.
 
         Args:
@@ -144,7 +144,7 @@ class DefinitionCalls(Generic[D]):
 
     async def patch(
         self, object_id: str, changes: Mapping[str, Any], *, if_match: int | None = None
-    ) -> StoredDefinition[D]:
+    ) -> VersionedDefinition[D]:
         """Change fields of one; None takes a field back to its default.
 
         Raises:
@@ -182,7 +182,7 @@ class DefinitionCalls(Generic[D]):
         fields: Sequence[str] = (),
         limit: int = _PAGE,
         cursor: str | None = None,
-    ) -> DefinitionPage:
+    ) -> DefinitionListPage:
         """One page of those that the caller sees.
 
         Args:
@@ -199,11 +199,11 @@ class DefinitionCalls(Generic[D]):
         query = [*pairs(where or {}), ("sort", sort), ("limit", str(limit))]
         query += [("fields", ",".join(fields))] if fields else []
         query += [("cursor", cursor)] if cursor else []
-        return decoded((await self._send("GET", query=query)).body, DefinitionPage)
+        return decoded((await self._send("GET", query=query)).body, DefinitionListPage)
 
     async def all(
         self, where: Filters | None = None, *, sort: str = "id"
-    ) -> AsyncIterator[StoredDefinition[D]]:
+    ) -> AsyncIterator[VersionedDefinition[D]]:
         """All that the caller sees, page after page.
 
         Raises:
@@ -228,7 +228,7 @@ class DefinitionCalls(Generic[D]):
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool = True,
     ) -> ApiResponse:
-        return await self._transport.ask(
+        return await self._transport.send(
             Call(
                 method=method,
                 path=path(self._plural, *parts),
@@ -239,10 +239,10 @@ class DefinitionCalls(Generic[D]):
             )
         )
 
-    def _defined(self, answer: ApiResponse) -> StoredDefinition[D]:
+    def _defined(self, answer: ApiResponse) -> VersionedDefinition[D]:
         return self._read(decoded(answer.body, dict[str, Any]))
 
-    def _read(self, content: Mapping[str, Any]) -> StoredDefinition[D]:
+    def _read(self, content: Mapping[str, Any]) -> VersionedDefinition[D]:
         try:
             kept = msgspec.convert(content, _StoredFields)
             own = {name: one for name, one in content.items() if name not in _OF_THE_STORE}
@@ -251,7 +251,7 @@ class DefinitionCalls(Generic[D]):
         except (msgspec.ValidationError, ValidationError) as error:
             msg = f"the answer is not what this API gives: {error}"
             raise ApiFaultError(msg, status=HTTPStatus.OK) from None
-        return StoredDefinition(
+        return VersionedDefinition(
             definition,
             kept.version,
             kept.created_at,

@@ -39,7 +39,7 @@ async def run_api(
     Args:
         settings: Where to listen, and where all else is.
         stop: Set by whoever ends the process.
-        on_url: Told the address once it accepts connections.
+        on_url: Called with the address once it accepts connections.
     """
     async with open_ports(settings) as ports:
         dispatching = asyncio.create_task(
@@ -75,7 +75,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             audit=PostgresAuditLog(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
-            door=(
+            quota_ledger=(
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),

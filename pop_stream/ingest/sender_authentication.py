@@ -29,7 +29,7 @@ Senders = Mapping[tuple[int, int], Principal | PopStreamError]
 """Who sent a record, by partition and offset, or why that is not known."""
 
 
-class TokenVerifier(Protocol):
+class SenderVerifier(Protocol):
     """Checks tokens."""
 
     async def identify(self, authorization: str | None) -> Principal:
@@ -52,7 +52,7 @@ class SenderAuthenticator:
     """
 
     def __init__(
-        self, authenticator: TokenVerifier, *, secret: bytes | None, is_strict: bool
+        self, authenticator: SenderVerifier, *, secret: bytes | None, is_strict: bool
     ) -> None:
         self._authenticator = authenticator
         self._secret = secret

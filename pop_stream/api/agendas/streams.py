@@ -324,11 +324,13 @@ class LinkSource:
 class StreamEndpoints:
     """The handlers of event streams, and the hubs all streams of the process share."""
 
-    def __init__(self, summaries: SummaryReader, metrics: Metrics, pace: StreamTiming) -> None:
-        self._agendas = WatchHub(AgendaSource(summaries), tick=pace.tick)
-        self._links = WatchHub(LinkSource(summaries), tick=pace.tick)
+    def __init__(
+        self, summaries: SummaryReader, metrics: Metrics, timing: StreamTiming
+    ) -> None:
+        self._agendas = WatchHub(AgendaSource(summaries), tick=timing.tick)
+        self._links = WatchHub(LinkSource(summaries), tick=timing.tick)
         self._metrics = metrics
-        self._timing = pace
+        self._timing = timing
 
     @property
     def appears_within(self) -> timedelta:
@@ -384,11 +386,11 @@ class StreamEndpoints:
 class _EventStream:
     """One client's stream."""
 
-    def __init__(self, request: web.Request, event: str, pace: StreamTiming) -> None:
+    def __init__(self, request: web.Request, event: str, timing: StreamTiming) -> None:
         self._request = request
         self._event = event.encode()
-        self._heartbeat_s = pace.heartbeat.total_seconds()
-        self._slow_after_s = pace.slow_after.total_seconds()
+        self._heartbeat_s = timing.heartbeat.total_seconds()
+        self._slow_after_s = timing.slow_after.total_seconds()
         self._response = web.StreamResponse(headers=_HEADERS)
 
     async def follow(self, watch: Watch) -> web.StreamResponse:

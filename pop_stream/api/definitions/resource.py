@@ -84,7 +84,7 @@ class DefinitionEndpoints:
                 (name, one)
                 for name, value in request.query.items()
                 for one in (
-                    self._id_resolver.meant(value, principal) if name == "id" else (value,)
+                    self._id_resolver.candidates(value, principal) if name == "id" else (value,)
                 )
             ],
             seen_by=principal.customer_id,
@@ -123,7 +123,7 @@ class DefinitionEndpoints:
         object_id = content.get("id")
         if not isinstance(object_id, str):
             raise InvalidError([Issue("id", str(object_id)[:200], "name it: an id is a text")])
-        object_id = await self._id_resolver.fresh(object_id, principal_of(request))
+        object_id = await self._id_resolver.resolve_new(object_id, principal_of(request))
         owned = self._owned(request, content, object_id)
         stored = await self._make(
             request, create(parse_definition(self.kind, object_id, owned))
@@ -134,7 +134,7 @@ class DefinitionEndpoints:
         """Define one, in the place of what there may be."""
         content, object_id = (
             await self._content(request),
-            await self._id_resolver.target(request, creates=True),
+            await self._id_resolver.resolve_target(request, creates=True),
         )
         owned = self._owned(request, content, object_id)
         definition = parse_definition(self.kind, object_id, owned)
@@ -156,7 +156,7 @@ class DefinitionEndpoints:
     async def patch(self, request: web.Request) -> web.Response:
         """Change fields of one; null takes a field back to its default."""
         content = await self._content(request, MERGE_PATCH)
-        object_id = await self._id_resolver.target(request)
+        object_id = await self._id_resolver.resolve_target(request)
         content = self._id_resolver.identified(request, content, object_id)
         _expect_owner_unchanged(principal_of(request), content)
         revision = patch(self.kind, object_id, content, condition_of(request))
@@ -164,7 +164,7 @@ class DefinitionEndpoints:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete one that nothing needs."""
-        object_id = await self._id_resolver.target(request)
+        object_id = await self._id_resolver.resolve_target(request)
         await self._change(request, remove(self.kind, object_id, condition_of(request)))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
@@ -174,7 +174,7 @@ class DefinitionEndpoints:
         Raises:
             NotFoundError: If there is none, or none that the caller may see.
         """
-        stored = await self._id_resolver.seen(request)
+        stored = await self._id_resolver.resolve_visible(request)
         if stored is None:
             raise NotFoundError(self.kind, request.match_info[self.parameter][:200])
         return stored

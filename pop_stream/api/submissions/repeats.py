@@ -7,8 +7,8 @@ crash. After a wait in vain one question at a time is asked, and whoever asks it
 moment only.
 
 What was accepted lately and is not known to Postgres has not arrived there yet, or was
-removed; in the second case its id may be used anew. Where the two cannot be told apart the
-submission is published: a repeat is dropped later, while an agenda that is mistaken for a
+removed; in the second case its id may be used anew. If it is not known which of the two it is,
+the submission is published: a repeat is dropped later, while an agenda that is mistaken for a
 repeat is lost.
 """
 

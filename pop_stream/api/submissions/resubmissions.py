@@ -52,12 +52,12 @@ class ResubmissionEndpoints:
     def __init__(
         self,
         agendas: AgendaStore,
-        judge: SubmissionValidator,
+        validator: SubmissionValidator,
         submissions: SubmissionEndpoints,
         body_reader: BodyReader,
     ) -> None:
         self._agendas = agendas
-        self._validator = judge
+        self._validator = validator
         self._submissions = submissions
         self._body_reader = body_reader
 

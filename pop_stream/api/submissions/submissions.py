@@ -92,7 +92,7 @@ class SubmissionQuota:
             submission.customer_id, submission.insight_id, now_s=self._now_s()
         )
 
-    def note(
+    def confirm(
         self, submissions: Sequence[Submission], offsets: Sequence[RecordMetadata]
     ) -> None:
         """They are written, each at its place."""
@@ -101,7 +101,7 @@ class SubmissionQuota:
                 one.customer_id, (written.offset, 0), lane=written.partition
             )
 
-    def give_up(self, submissions: Sequence[Submission]) -> None:
+    def release(self, submissions: Sequence[Submission]) -> None:
         """They are not written, as far as is known."""
         for one in submissions:
             self._quota_ledger.release(one.customer_id)
@@ -118,7 +118,7 @@ class SubmissionEndpoints:
 
     def __init__(
         self,
-        judge: SubmissionValidator,
+        validator: SubmissionValidator,
         publisher: Publisher,
         repeats: SubmissionDeduplicator,
         quota: SubmissionQuota,
@@ -126,7 +126,7 @@ class SubmissionEndpoints:
         settings: Settings,
         metrics: Metrics,
     ) -> None:
-        self._validator = judge
+        self._validator = validator
         self._publisher = publisher
         self._deduplicator = repeats
         self._quota = quota
@@ -146,7 +146,7 @@ class SubmissionEndpoints:
     async def _submit_one(self, content: bytearray, principal: Principal) -> web.Response:
         body.expect_json(content)
         try:
-            submission = self._validator.judge(content, principal)
+            submission = self._validator.validate(content, principal)
         except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
@@ -215,9 +215,9 @@ class SubmissionEndpoints:
             records = [self._record(one, extra_headers) for one in submissions]
             offsets = await self._publisher.publish(records)
         except BaseException:  # a caller that leaves, too
-            self._quota.give_up(submissions)
+            self._quota.release(submissions)
             raise
-        self._quota.note(submissions, offsets)
+        self._quota.confirm(submissions, offsets)
         self._deduplicator.remember(submissions)
         self._metrics.accepted(len(submissions))
 
@@ -247,15 +247,15 @@ class SubmissionEndpoints:
 
 
 class _SubmissionBatch:
-    """A list of agendas on its way through the judge.
+    """A list of agendas that is being validated.
 
     Attributes:
         submissions: Those to publish, by their place in the list.
         repeated: How many were accepted before, and are again, but published no more.
     """
 
-    def __init__(self, judge: SubmissionValidator, principal: Principal) -> None:
-        self._validator = judge
+    def __init__(self, validator: SubmissionValidator, principal: Principal) -> None:
+        self._validator = validator
         self._principal = principal
         self._results: list[SubmissionResult] = []
         self._first_index: dict[str, int] = {}
@@ -271,7 +271,7 @@ class _SubmissionBatch:
     def add(self, raw: bytes) -> None:
         index = len(self._results)
         try:
-            submission = self._validator.judge(raw, self._principal)
+            submission = self._validator.validate(raw, self._principal)
             self._expect_new(submission, index)
         except SubmissionError as error:
             self._results.append(self._refused(index, error, error.issues))

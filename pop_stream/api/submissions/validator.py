@@ -31,7 +31,7 @@ class SubmissionValidator:
         self._admitted_by: Definitions | None = None
         self._admission = Admission(Definitions(), max_agenda_bytes=largest)
 
-    def judge(self, raw: bytes | bytearray, principal: Principal) -> Submission:
+    def validate(self, raw: bytes | bytearray, principal: Principal) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
         Raises:
@@ -74,7 +74,7 @@ class SubmissionValidator:
         return self._definitions.current.version
 
     @property
-    def placement(self) -> InsightRouter:
+    def router(self) -> InsightRouter:
         """By the definitions in force."""
         return self._current.router
 

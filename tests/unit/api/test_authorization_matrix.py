@@ -473,7 +473,7 @@ async def test_while_postgres_is_away_a_stranger_is_not_called_wrong():
     behind = ports()
     behind.keys.is_away = True
     credentials = CredentialVerifier(ApiKeyCache(behind.keys, behind.clock))
-    app = create_app(replace(behind, authenticator=credentials), Settings(), pace=QUICK)
+    app = create_app(replace(behind, authenticator=credentials), Settings(), timing=QUICK)
     headers = {"Authorization": "Bearer pop_aaaaaaaaaaaaaaaa_" + "A" * 43}
     async with (
         TestClient(TestServer(app)) as client,

@@ -121,7 +121,7 @@ async def test_what_does_not_appear_is_404(api, path):
 
 
 async def test_what_appears_in_time_is_followed():
-    async with open_api(pace=replace(QUICK, appears_within=timedelta(seconds=10))) as api:
+    async with open_api(timing=replace(QUICK, appears_within=timedelta(seconds=10))) as api:
         opening = asyncio.create_task(api.client.get("/v1/agendas/a1/events"))
         while not api.summaries.asked:
             await asyncio.wait({opening}, timeout=0.005)
@@ -173,7 +173,7 @@ async def test_a_fault_in_one_look_does_not_blind_the_streams(api):
 
 
 async def test_a_comment_keeps_a_silent_stream_alive():
-    async with open_api(pace=replace(QUICK, heartbeat=timedelta(milliseconds=10))) as api:
+    async with open_api(timing=replace(QUICK, heartbeat=timedelta(milliseconds=10))) as api:
         api.summaries.put(summary("a1"))
         async with follow(api, "/v1/agendas/a1/events") as response:
             await event(response)
@@ -215,7 +215,7 @@ async def test_a_client_that_leaves_frees_everything(api):
 
 
 async def test_a_client_that_takes_nothing_is_dropped():
-    async with open_api(pace=replace(QUICK, slow_after=timedelta(milliseconds=50))) as api:
+    async with open_api(timing=replace(QUICK, slow_after=timedelta(milliseconds=50))) as api:
         result = Raw(b'"%b"' % (b"x" * 1_000_000))
         operations = {"fetch": OperationProgress(name="fetch", state="running", result=result)}
         large = summary("a1", operations=operations)

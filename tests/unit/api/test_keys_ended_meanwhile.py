@@ -50,7 +50,7 @@ async def test_a_stream_sends_nothing_to_a_key_that_was_revoked_meanwhile(world,
 
 
 async def test_a_silent_stream_of_a_revoked_key_ends_by_itself():
-    async with open_world(pace=RESTLESS) as world, follow(world) as stream:
+    async with open_world(timing=RESTLESS) as world, follow(world) as stream:
         await chunk(stream)
         revoke(world, "acme", READ)
         assert b"data: " not in await stream.content.read()
@@ -58,7 +58,7 @@ async def test_a_silent_stream_of_a_revoked_key_ends_by_itself():
 
 async def test_a_stream_goes_on_while_nobody_can_say_whether_the_key_has_ended():
     keys = MemoryKeys()
-    async with open_world(pace=RESTLESS, keys=keys) as world, follow(world) as stream:
+    async with open_world(timing=RESTLESS, keys=keys) as world, follow(world) as stream:
         await chunk(stream)
         keys.is_away = True
         world.clock.move(STALE_FOR + A_MOMENT)

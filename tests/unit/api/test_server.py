@@ -23,7 +23,7 @@ class Serving:
 
     async def run(self, **settings):
         chosen = Settings(http_port=0, **settings)
-        app = create_app(self.behind, chosen, pace=QUICK)
+        app = create_app(self.behind, chosen, timing=QUICK)
         await serve(app, chosen, self.stop, on_url=self.url.set_result)
 
     async def connect(self):

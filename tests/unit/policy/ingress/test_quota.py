@@ -98,7 +98,7 @@ async def test_a_full_insight_is_told_with_503_and_when_to_come_back():
     full = CapacityLimit(what="agendas", limit=10, present=12)
     door = QuotaLedger("api", lambda _: None)
     door.apply(BacklogUsage(insight_id="files", at=AT, capacity_limit=full), now_s=0)
-    async with open_api(door=door) as api:
+    async with open_api(quota_ledger=door) as api:
         async with api.client.post("/v1/agendas", json=agenda()) as response:
             told = await response.json(content_type=None)
             assert (response.status, "Retry-After" in response.headers) == (503, True)
