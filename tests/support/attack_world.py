@@ -297,7 +297,7 @@ def names_of(route):
 
 
 def ids_on(world, route, whose=None):
-    """Ids for the path: of what is whose it is told; versions and attempts are the first."""
+    """Ids for the path, of objects of the owner; versions and attempts are the first."""
     parameter, *_ = names = names_of(route) or [""]
     if not parameter:
         return {}

@@ -29,9 +29,9 @@ def follow(api, path, **headers):
 
 async def event(response):
     lines = (await chunk(response)).split("\n")
-    told = dict(line.split(": ", 1) for line in lines)
-    assert len(told) == len(lines) == 3
-    return told["id"], told["event"], json.loads(told["data"])
+    answer = dict(line.split(": ", 1) for line in lines)
+    assert len(answer) == len(lines) == 3
+    return answer["id"], answer["event"], json.loads(answer["data"])
 
 
 async def streams_open(api):
@@ -72,7 +72,7 @@ async def test_every_change_follows_until_the_agenda_has_ended(api):
         assert await response.content.read() == b""
 
 
-async def test_changes_that_came_between_two_looks_are_told_as_one(api):
+async def test_changes_between_two_looks_are_sent_as_one(api):
     api.summaries.put(summary("a1"))
     async with follow(api, "/v1/agendas/a1/events") as response:
         await event(response)
@@ -82,21 +82,21 @@ async def test_changes_that_came_between_two_looks_are_told_as_one(api):
         assert (number, body["message"]) == ("101", "99")
 
 
-async def test_an_ended_agenda_is_told_once(api):
+async def test_an_ended_agenda_is_sent_once(api):
     api.summaries.put(done())
     async with follow(api, "/v1/agendas/a1/events") as response:
         await event(response)
         assert await response.content.read() == b""
 
 
-async def test_a_browser_that_comes_back_after_the_end_is_told_to_stay_away(api):
+async def test_a_browser_that_comes_back_after_the_end_is_answered_to_stay_away(api):
     api.summaries.put(done())
     headers = {"Last-Event-ID": "1"}
     async with follow(api, "/v1/agendas/a1/events", **headers) as response:
         assert (response.status, await response.read()) == (204, b"")
 
 
-async def test_a_browser_that_missed_the_end_is_told_of_it(api):
+async def test_a_browser_that_missed_the_end_is_sent_it(api):
     api.summaries.put(summary("a1"))
     api.summaries.put(done())
     headers = {"Last-Event-ID": "1"}

@@ -26,7 +26,7 @@ async def world():
 
 
 def revoke(world, customer, role):
-    """As another process has it: this one hears of it once what it knows is old."""
+    """As another process has it: this one looks it up once what it knows is old."""
     key_id = world.token(customer, role).split("_")[1]
     now = world.clock.now()
     ended = world.keys_stored[key_id].model_copy(update={"revoked_at": now})
@@ -71,9 +71,9 @@ class PatientDeliveries(MemoryDeliveries):
 
     meanwhile = staticmethod(lambda: None)
 
-    async def take(self, *wanted, **told):
+    async def take(self, *wanted, **reply):
         self.meanwhile()
-        return await super().take(*wanted, **told)
+        return await super().take(*wanted, **reply)
 
 
 async def test_what_was_waited_for_goes_to_the_next_caller_if_the_key_has_ended():

@@ -59,7 +59,7 @@ async def test_port_0_takes_a_free_one_and_tells_which():
             assert response.status == 200
 
 
-async def test_an_address_of_ipv6_is_told_with_brackets():
+async def test_an_address_of_ipv6_is_shown_with_brackets():
     async with serving(http_host="::1") as one:
         assert one.url.result().startswith("http://[::1]:")
 

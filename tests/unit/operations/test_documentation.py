@@ -93,9 +93,9 @@ def test_the_reference_has_every_command_with_its_options(name, command):
     page = (REFERENCE / "cli.md").read_text()
     section = re.search(rf"^### `pop-stream {name}\b.*?(?=^##)", page, re.DOTALL | re.MULTILINE)
     assert section, f"docs/reference/cli.md has no section for pop-stream {name}"
-    told = set(re.findall(r"`(--[a-z-]+)", section[0]))
+    answer = set(re.findall(r"`(--[a-z-]+)", section[0]))
     options = {word for one in command.params for word in one.opts if word.startswith("--")}
-    assert told == options - {"--help"}
+    assert answer == options - {"--help"}
 
 
 @pytest.mark.parametrize(
