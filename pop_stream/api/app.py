@@ -51,7 +51,7 @@ from pop_stream.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPorts:
-    """What the API needs of the outside.
+    """The ports that the API is given.
 
     Attributes:
         definition_store: The truth, of which `definitions` is a copy.

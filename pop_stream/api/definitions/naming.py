@@ -18,7 +18,7 @@ from pop_stream.ports.definitions import DefinitionStore
 
 
 class IdResolver:
-    """Finds definitions of one kind by what callers call them."""
+    """Resolves what callers call a definition of one kind to its id."""
 
     def __init__(self, kind: Kind, store: DefinitionStore) -> None:
         self._kind = kind
@@ -39,7 +39,7 @@ class IdResolver:
         return (resolve_unique(named, found),)
 
     async def resolve_visible(self, request: web.Request) -> StoredDefinition | None:
-        """What the path means, as far as the caller may see it."""
+        """The definition that the path means; None if the caller sees none."""
         if not id_pattern(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
             return None
         for object_id in await self.named(request):
@@ -50,7 +50,7 @@ class IdResolver:
         return None
 
     async def resolve_target(self, request: web.Request, *, creates: bool = False) -> str:
-        """The id of what is to be changed, be it there or not.
+        """The id of the definition that a request changes, whether or not it exists.
 
         Args:
             request: Whose path names it.
@@ -68,7 +68,7 @@ class IdResolver:
         return self.candidates(named, principal)[0] if stored is None else stored.definition.id
 
     async def resolve_new(self, named: str, principal: Principal) -> str:
-        """The id of what a caller defines as new, or of its own that is called so already."""
+        """The id of a new definition, or of the caller's own that has the name already."""
         meant = self.candidates(named, principal)
         for object_id in meant[1:]:
             stored = await with_timeout(
@@ -89,6 +89,6 @@ class IdResolver:
 
 
 def ownership(stored: StoredDefinition) -> Ownership:
-    """Whose it is; pools are the operators' business alone."""
+    """Whose it is; pools belong to operators."""
     one = stored.definition
     return one.ownership if isinstance(one, SharedDefinition | Customer) else Ownership(None)

@@ -76,7 +76,7 @@ class DefinitionEndpoints:
         self._on_defined = on_defined
 
     async def get_all(self, request: web.Request) -> web.Response:
-        """A page of those that the caller sees."""
+        """A page of the definitions that the caller sees."""
         principal = principal_of(request)
         wanted = parse_list(
             self.kind,
@@ -98,14 +98,14 @@ class DefinitionEndpoints:
         return _json(page, HTTPStatus.OK)
 
     async def get_one(self, request: web.Request) -> web.Response:
-        """One, with its version as ETag."""
+        """One definition, with its version as ETag."""
         stored = await self.find(request)
         if is_known(request, stored):
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=etag(stored))
         return await self._answer(request, stored)
 
     async def get_version(self, request: web.Request) -> web.Response:
-        """What it was in one version, be it deleted since."""
+        """One version of a definition, even if it was deleted since."""
         text, seen_by = request.match_info["version"], principal_of(request).customer_id
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
         for object_id in await self._id_resolver.named(request):
@@ -118,7 +118,7 @@ class DefinitionEndpoints:
         raise NotFoundError(kind, f"{request.match_info[self.parameter]}/{text}"[:200])
 
     async def post(self, request: web.Request) -> web.Response:
-        """Define one that is not there yet."""
+        """Create a definition; one that exists already is refused."""
         content = await self._content(request)
         object_id = content.get("id")
         if not isinstance(object_id, str):
@@ -131,7 +131,7 @@ class DefinitionEndpoints:
         return await self._created(request, stored)
 
     async def put(self, request: web.Request) -> web.Response:
-        """Define one, in the place of what there may be."""
+        """Create a definition, or replace the one that exists."""
         content, object_id = (
             await self._content(request),
             await self._id_resolver.resolve_target(request, creates=True),
@@ -163,13 +163,13 @@ class DefinitionEndpoints:
         return await self._answer(request, await self._make(request, revision))
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete one that nothing needs."""
+        """Delete a definition that nothing refers to."""
         object_id = await self._id_resolver.resolve_target(request)
         await self._change(request, remove(self.kind, object_id, condition_of(request)))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
     async def find(self, request: web.Request) -> StoredDefinition:
-        """The one that the path names.
+        """The definition that the path names.
 
         Raises:
             NotFoundError: If there is none, or none that the caller may see.
@@ -188,7 +188,7 @@ class DefinitionEndpoints:
     async def _change(
         self, request: web.Request, revision: Revision
     ) -> StoredDefinition | None:
-        """Make a revision, if it is the caller's to make, as of the moment that it is made."""
+        """Store a revision; whether the caller may make it is checked in the transaction."""
         principal = principal_of(request)
 
         def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome

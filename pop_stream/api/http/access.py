@@ -95,7 +95,7 @@ PUBLIC: Final = Access(role=None)
 def read_access(
     path_object: PathObject | None = None, *, appears_within: timedelta = timedelta(0)
 ) -> Access:
-    """What it takes to look at something.
+    """The access that reading asks for.
 
     Args:
         path_object: Of the object in the path, if there is one.
@@ -105,7 +105,7 @@ def read_access(
 
 
 class RequestAuthenticator(Protocol):
-    """Tells who sends a request."""
+    """Authenticates the sender of a request."""
 
     async def identify(self, authorization: str | None) -> Principal:
         """Who the value of the header `Authorization` belongs to.
@@ -129,7 +129,7 @@ _PRESENTED: Final = web.RequestKey("shown", _PresentedCredentials)
 
 
 class AllowAll:
-    """Asks nobody who they are: for one's own machine."""
+    """Authenticates nobody: for a single machine."""
 
     async def identify(self, authorization: str | None) -> Principal:
         """Every caller is an operator."""
@@ -137,7 +137,7 @@ class AllowAll:
 
 
 class AccessGuard:
-    """Lets those through to a handler who may.
+    """Runs a handler only for callers whom its route allows.
 
     Args:
         authenticator: Who tells callers apart.
@@ -194,7 +194,7 @@ class AccessGuard:
     async def _find(
         self, named: str, principal: Principal, access: Access, path_object: PathObject
     ) -> tuple[str, Ownership | None]:
-        """What is meant, and whose it is if the caller sees it.
+        """The id that the path means, and its owner if the caller sees the object.
 
         What is hidden is waited for just as long as what may yet appear.
         """

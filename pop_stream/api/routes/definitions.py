@@ -85,7 +85,7 @@ def definition_routes(
     resources: Mapping[Kind, DefinitionEndpoints],
     queue_endpoints: QueueEndpoints,
 ) -> tuple[Route, ...]:
-    """What is defined, and how it goes."""
+    """Definitions of all kinds, and the queues of insights."""
     return (
         *(route for one in resources.values() for route in _definition_routes(owners, one)),
         _queue_route(owners, queue_endpoints),

@@ -62,7 +62,7 @@ class ResubmissionEndpoints:
         self._body_reader = body_reader
 
     async def post(self, request: web.Request) -> web.Response:
-        """Judge refused agendas again, and submit those that pass now, under their ids."""
+        """Validate refused agendas again, and submit those that pass now, under their ids."""
         request_body = await self._read(request)
         principal = principal_of(request)
         selected = filter_of(request_body.filter, principal)

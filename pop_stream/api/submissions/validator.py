@@ -70,12 +70,12 @@ class SubmissionValidator:
 
     @property
     def version(self) -> int:
-        """Of the definitions in force, by which what is checked now is checked."""
+        """Of the definitions in force, by which validation goes now."""
         return self._definitions.current.version
 
     @property
     def router(self) -> InsightRouter:
-        """By the definitions in force."""
+        """The router of the definitions in force."""
         return self._current.router
 
     @property
