@@ -11,7 +11,7 @@ from pop_stream.cli.files import nested, pairs, read_content, value
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.client.definitions import DefinitionCalls, VersionedDefinition
+    from pop_stream.client.definitions import DefinitionCalls, StoredDefinition
 
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "customer": ("id", "title", "weight", "max_in_flight", "rate_per_s", "paused"),
@@ -77,7 +77,7 @@ def _add_reads(app: typer.Typer, kind: str, plural: str) -> None:
         object_id: Id,
         version: Annotated[int | None, typer.Option(min=1, help="As it was then.")] = None,
     ) -> None:
-        async def read(known: "DefinitionCalls[Any]") -> "VersionedDefinition[Any]":
+        async def read(known: "DefinitionCalls[Any]") -> "StoredDefinition[Any]":
             if version is None:
                 return await known.get(object_id)
             return await known.version(object_id, version)

@@ -25,7 +25,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class VersionedDefinition(Generic[D]):
+class StoredDefinition(Generic[D]):
     """A definition as it is kept.
 
     Attributes:
@@ -76,8 +76,8 @@ class DefinitionCalls(Generic[D]):
         self._model = model
 
     async def get(
-        self, object_id: str, *, known: VersionedDefinition[D] | None = None
-    ) -> VersionedDefinition[D]:
+        self, object_id: str, *, known: StoredDefinition[D] | None = None
+    ) -> StoredDefinition[D]:
         """The definition; `known` itself if that is still the newest.
 
         Raises:
@@ -90,7 +90,7 @@ class DefinitionCalls(Generic[D]):
             return known
         return self._defined(answer)
 
-    async def version(self, object_id: str, version: int) -> VersionedDefinition[D]:
+    async def version(self, object_id: str, version: int) -> StoredDefinition[D]:
         """What it was in one version, be it deleted since.
 
         Raises:
@@ -99,7 +99,7 @@ class DefinitionCalls(Generic[D]):
         """
         return self._defined(await self._send("GET", object_id, "versions", str(version)))
 
-    async def create(self, definition: D | Mapping[str, Any]) -> VersionedDefinition[D]:
+    async def create(self, definition: D | Mapping[str, Any]) -> StoredDefinition[D]:
         """Define one that is not there yet.
 
         Raises:
@@ -118,7 +118,7 @@ class DefinitionCalls(Generic[D]):
         *,
         if_match: int | None = None,
         if_absent: bool = False,
-    ) -> VersionedDefinition[D]:
+    ) -> StoredDefinition[D]:
         """Define one, in the place of what there may be.
 
         Args:
@@ -144,7 +144,7 @@ class DefinitionCalls(Generic[D]):
 
     async def patch(
         self, object_id: str, changes: Mapping[str, Any], *, if_match: int | None = None
-    ) -> VersionedDefinition[D]:
+    ) -> StoredDefinition[D]:
         """Change fields of one; None takes a field back to its default.
 
         Raises:
@@ -203,7 +203,7 @@ class DefinitionCalls(Generic[D]):
 
     async def all(
         self, where: Filters | None = None, *, sort: str = "id"
-    ) -> AsyncIterator[VersionedDefinition[D]]:
+    ) -> AsyncIterator[StoredDefinition[D]]:
         """All that the caller sees, page after page.
 
         Raises:
@@ -239,10 +239,10 @@ class DefinitionCalls(Generic[D]):
             )
         )
 
-    def _defined(self, answer: ApiResponse) -> VersionedDefinition[D]:
+    def _defined(self, answer: ApiResponse) -> StoredDefinition[D]:
         return self._read(decoded(answer.body, dict[str, Any]))
 
-    def _read(self, content: Mapping[str, Any]) -> VersionedDefinition[D]:
+    def _read(self, content: Mapping[str, Any]) -> StoredDefinition[D]:
         try:
             kept = msgspec.convert(content, _StoredFields)
             own = {name: one for name, one in content.items() if name not in _OF_THE_STORE}
@@ -251,7 +251,7 @@ class DefinitionCalls(Generic[D]):
         except (msgspec.ValidationError, ValidationError) as error:
             msg = f"the answer is not what this API gives: {error}"
             raise ApiFaultError(msg, status=HTTPStatus.OK) from None
-        return VersionedDefinition(
+        return StoredDefinition(
             definition,
             kept.version,
             kept.created_at,

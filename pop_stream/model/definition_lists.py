@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.errors import Issue, QueryError
-from pop_stream.model.revisions import StoredDefinition
+from pop_stream.model.revisions import VersionedDefinition
 from pop_stream.model.validation import shorten
 
 DEFAULT_LIMIT: Final = 100
@@ -73,7 +73,7 @@ class ListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionPage:
+class DefinitionListPage:
     """One page.
 
     Attributes:
@@ -81,7 +81,7 @@ class DefinitionPage:
         last: Sort keys of the last one, if there are more.
     """
 
-    found: tuple[StoredDefinition, ...]
+    found: tuple[VersionedDefinition, ...]
     total: int
     last: tuple[JsonValue, ...] | None
 

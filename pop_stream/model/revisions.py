@@ -28,7 +28,7 @@ READ_ONLY: Final = frozenset({"version", "created_at", "updated_at", "insight_id
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDefinition:
+class VersionedDefinition:
     """A definition as it is kept.
 
     Attributes:
@@ -45,14 +45,14 @@ class StoredDefinition:
         """Of the definition."""
         return kind_of(self.definition)
 
-    def as_seen_by(self, customer_id: str | None) -> "StoredDefinition":
+    def as_seen_by(self, customer_id: str | None) -> "VersionedDefinition":
         """What a customer, or an operator (None), is shown of it."""
         if not isinstance(self.definition, SharedDefinition):
             return self
         return replace(self, definition=self.definition.as_seen_by(customer_id))
 
 
-RevisionFunction: TypeAlias = Callable[[StoredDefinition | None], Definition | None]
+RevisionFunction: TypeAlias = Callable[[VersionedDefinition | None], Definition | None]
 """From what there is to what there is to be; None is nothing. May be asked more than once."""
 
 
@@ -77,7 +77,7 @@ class Precondition:
     versions: frozenset[int] | None = None
     exists: bool | None = None
 
-    def check(self, stored: StoredDefinition | None) -> None:
+    def check(self, stored: VersionedDefinition | None) -> None:
         """Check it.
 
         Raises:
@@ -126,7 +126,7 @@ def parse_definition(kind: Kind, object_id: str, content: Mapping[str, object]) 
 def create(definition: Definition) -> Revision:
     """Define something that must not exist yet."""
 
-    def decide(stored: StoredDefinition | None) -> Definition:
+    def decide(stored: VersionedDefinition | None) -> Definition:
         if stored is not None:
             raise ExistsError(stored.kind, definition.id, stored.version)
         return definition
@@ -137,7 +137,7 @@ def create(definition: Definition) -> Revision:
 def put(definition: Definition, condition: Precondition = ALWAYS) -> Revision:
     """Define something, in the place of what there may be."""
 
-    def decide(stored: StoredDefinition | None) -> Definition:
+    def decide(stored: VersionedDefinition | None) -> Definition:
         condition.check(stored)
         if stored is not None:
             _check_changeable(stored.definition, definition)
@@ -154,7 +154,7 @@ def patch(
     Source: RFC 7396.
     """
 
-    def decide(stored: StoredDefinition | None) -> Definition:
+    def decide(stored: VersionedDefinition | None) -> Definition:
         if stored is None:
             raise NotFoundError(kind, object_id)
         condition.check(stored)
@@ -172,7 +172,7 @@ def patch(
 def remove(kind: Kind, object_id: str, condition: Precondition = ALWAYS) -> Revision:
     """Delete what must exist."""
 
-    def decide(stored: StoredDefinition | None) -> None:
+    def decide(stored: VersionedDefinition | None) -> None:
         if stored is None:
             raise NotFoundError(kind, object_id)
         condition.check(stored)

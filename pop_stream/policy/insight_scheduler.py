@@ -37,6 +37,7 @@ from pop_stream.model.events.scheduling import (
     InsightAgendasRouted,
     InsightAttemptsReported,
     InsightTick,
+    QueuedAgendaStatus,
     QueueDescribed,
     QueueQueried,
     ReadyEvent,
@@ -51,14 +52,10 @@ from pop_stream.policy.backlog.page import EMITTED, ChosenAgenda
 from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.flow_control import emission_gate, forecast
-from pop_stream.policy.flow_control.emission_gate import (
-    CurrentDepth,
-    DrainRate,
-    FlowCounts,
-    TargetDepth,
-)
+from pop_stream.policy.flow_control.emission_gate import CurrentDepth
 from pop_stream.policy.flow_control.partition_balance import spread
 from pop_stream.policy.flow_control.pool_sharing import PoolDemand
+from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
 
 _MAX_CUSTOMERS_LISTED: Final = 50
 _MAX_HELD_CUSTOMERS_LISTED: Final = 10
@@ -173,8 +170,8 @@ class InsightScheduler:
     ) -> Effects:
         """Apply an event of `pop.ready` about this insight.
 
-        A second call with the same event changes nothing: agendas and commands are known by
-        their origins, reports by agenda and attempt.
+        An event that comes twice places no agenda, ends no attempt and does no command a second
+        time: agendas and commands are known by their origins, attempts by their numbers.
 
         Args:
             event: In the order of the topic.
@@ -392,15 +389,6 @@ class InsightScheduler:
         backlog, figures, depth = self.backlog, self.figures(now), self.depth
         backlogged = [flow for flow in backlog.queue.flows() if not flow.is_idle]
         backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
-        agenda = None
-        if query.agenda_id:
-            agenda = forecast.agenda_position(
-                backlog,
-                query.agenda_id,
-                now=now,
-                rate_per_s=self.drain_rate.per_s or self.target_depth.rate_per_s,
-                unclaimed=depth.unclaimed,
-            )
         holds = forecast.held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
         tracked_up_to = None
         if query.tracked_after is not None:
@@ -430,9 +418,18 @@ class InsightScheduler:
             held=backlog.held,
             gap=figures.gap,
             bound=figures.bound,
-            agenda=agenda,
+            agenda=self._position(query.agenda_id, now) if query.agenda_id else None,
             holds=holds,
             tracked_up_to=tracked_up_to,
+        )
+
+    def _position(self, agenda_id: str, now: float) -> QueuedAgendaStatus:
+        return forecast.agenda_position(
+            self.backlog,
+            agenda_id,
+            now=now,
+            rate_per_s=self.drain_rate.per_s or self.target_depth.rate_per_s,
+            unclaimed=self.depth.unclaimed,
         )
 
     def _decision_ttl_s(self) -> float:

@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pop_stream.model.definition_lists import DefinitionPage, ListQuery
+from pop_stream.model.definition_lists import DefinitionListPage, ListQuery
 from pop_stream.model.definitions import Definitions, Kind
-from pop_stream.model.revisions import Author, Revision, StoredDefinition
+from pop_stream.model.revisions import Author, Revision, VersionedDefinition
 
 
 class DefinitionSource(Protocol):
@@ -41,7 +41,7 @@ class DefinitionStore(Protocol):
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         """One definition, or None.
 
         Args:
@@ -54,7 +54,7 @@ class DefinitionStore(Protocol):
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         """One version of a definition; None if there is none, or if it is the deletion.
 
         Args:
@@ -70,13 +70,13 @@ class DefinitionStore(Protocol):
         """Ids of templates with this name or alias; three at most."""
         ...
 
-    async def list(self, query: ListQuery) -> DefinitionPage:
+    async def list(self, query: ListQuery) -> DefinitionListPage:
         """One page, and the count over all pages, of the same snapshot."""
         ...
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
-    ) -> Sequence[StoredDefinition | None]:
+    ) -> Sequence[VersionedDefinition | None]:
         """Make changes, all or none, and put the new versions into the outbox.
 
         Args:

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from pop_stream.model.definition_lists import (
-    DefinitionPage,
+    DefinitionListPage,
     Filter,
     ListQuery,
     Sort,
@@ -32,7 +32,7 @@ from pop_stream.model.definitions import (
 )
 from pop_stream.model.errors import DefinitionError, InUseError, Issue, UnavailableError
 from pop_stream.model.identity import Ownership
-from pop_stream.model.revisions import AuditRecord, Author, Revision, StoredDefinition
+from pop_stream.model.revisions import AuditRecord, Author, Revision, VersionedDefinition
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.validation import without_nul
 from pop_stream.policy.lifecycle.states import TERMINAL
@@ -116,7 +116,7 @@ class ListStatement:
         )
 
     def _after(self, sorts: Sequence[Sort], nodes: Sequence[str], after: Sequence[Any]) -> str:
-        """Further on than the keys: beyond the first, or level with it and beyond the next."""
+        """The condition for rows after these keys, compared from the first to the last."""
         beyond = "false"
         for one, node, value in reversed([*zip(sorts, nodes, after, strict=True)]):
             bound = f"{self._bind(_json(value))}::text::jsonb"
@@ -146,7 +146,7 @@ class PostgresDefinitions:
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         """One definition; see the port."""
         folded = None if seen_by is None else seen_by.casefold()
         async with acquire_connection(self._pool) as connection:
@@ -155,7 +155,7 @@ class PostgresDefinitions:
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         """What it was in one version; see the port."""
         folded = None if seen_by is None else seen_by.casefold()
         wanted = (kind, object_id, version, seen_by, folded)
@@ -168,7 +168,7 @@ class PostgresDefinitions:
             rows = await connection.fetch(_SQL["template_ids_of"], named)
         return [row["id"] for row in rows]
 
-    async def list(self, query: ListQuery) -> DefinitionPage:
+    async def list(self, query: ListQuery) -> DefinitionListPage:
         """One page; see the port."""
         statement = ListStatement(query)
         async with (
@@ -179,7 +179,7 @@ class PostgresDefinitions:
             rows = await connection.fetch(statement.page, *statement.arguments)
         shown = rows[: query.limit]
         last = shown[-1]["keys"] if len(rows) > query.limit else None
-        return DefinitionPage(
+        return DefinitionListPage(
             found=tuple(one for row in shown if (one := _stored(row))),
             total=total,
             last=last and tuple(msgspec.json.decode(key) for key in last),
@@ -187,7 +187,7 @@ class PostgresDefinitions:
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
-    ) -> Sequence[StoredDefinition | None]:
+    ) -> Sequence[VersionedDefinition | None]:
         """Make changes, all or none; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
             await connection.execute(_SQL["lock_for_write"])
@@ -230,7 +230,7 @@ class PostgresDefinitionOutbox:
 
 async def _make(
     connection: "Connection", revision: Revision, author: Author
-) -> StoredDefinition | None:
+) -> VersionedDefinition | None:
     """Make one change, its version in the outbox included."""
     identity = (revision.kind, revision.object_id)
     before = _stored(await connection.fetchrow(_SQL["get"], *identity, None, None))
@@ -286,7 +286,7 @@ async def _expect_unused(connection: "Connection", revision: Revision) -> None:
 
 def _audit_entry(
     revision: Revision,
-    before: StoredDefinition | None,
+    before: VersionedDefinition | None,
     after: Definition | None,
     author: Author,
 ) -> AuditRecord:
@@ -305,13 +305,13 @@ def _content(definition: Definition | None) -> dict[str, object] | None:
 
 
 def _ownership(definition: Definition) -> Ownership:
-    """Whose it is; pools are the operators' business alone."""
+    """Whose it is; pools belong to the operators."""
     if isinstance(definition, SharedDefinition | Customer):
         return definition.ownership
     return Ownership(None)
 
 
-def _stored(row: asyncpg.Record | None) -> StoredDefinition | None:
+def _stored(row: asyncpg.Record | None) -> VersionedDefinition | None:
     if row is None or row["body"] is None:
         return None
     key = f"{row['kind']}/{row['id']}"
@@ -319,7 +319,7 @@ def _stored(row: asyncpg.Record | None) -> StoredDefinition | None:
     if definition is None:
         msg = f"{key} has no content"
         raise UnavailableError(msg)
-    return StoredDefinition(definition, row["version"], row["created_at"], row["updated_at"])
+    return VersionedDefinition(definition, row["version"], row["created_at"], row["updated_at"])
 
 
 def _outbox_row(row: asyncpg.Record) -> OutboxRow:

@@ -108,7 +108,7 @@ def operation(name: str, kind: str, payload: Any = None, **more: Any) -> dict[st
 @pytest_asyncio.fixture(scope="module")
 async def pop(unused_tcp_port_factory: Callable[[], int]) -> AsyncIterator[Pop]:
     port, said = unused_tcp_port_factory(), []
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[1] / "support")
     own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
     environment = {name: value for name, value in os.environ.items() if name not in own}
     with tempfile.TemporaryDirectory(prefix="pop-stream-", ignore_cleanup_errors=True) as path:
@@ -117,7 +117,7 @@ async def pop(unused_tcp_port_factory: Callable[[], int]) -> AsyncIterator[Pop]:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pop_stream", "dev",
             "--folder", path, "--port", str(port), "--definitions", str(file),
-            "--handlers", "from_pop_work:handlers",
+            "--handlers", "from_pop_handlers:handlers",
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=environment | {"PYTHONPATH": tests},
@@ -482,7 +482,7 @@ async def half_way(pop):
     return summed["percent"] == listed["percent"] == 70
 
 
-async def test_what_pop_wrote_is_told_what_to_write_here(pop):
+async def test_what_pop_wrote_is_answered_with_what_to_write_here(pop):
     [as_in_pop] = re.findall(r"^```json\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     template = json.loads(as_in_pop)
     status, answer = await pop.call("POST", "/v1/agenda-templates", template)

@@ -34,7 +34,7 @@ from pop_stream.lab.chaos.handlers import WORK
 
 pytestmark = pytest.mark.timeout(200)
 
-SKEWED = Path(__file__).parents[1] / "skewed.py"
+SKEWED = Path(__file__).parents[1] / "support" / "skewed_clock.py"
 MINUTE_S = 60.0
 RESUMES_S = 6.0
 """Beyond a dead member's session: the group settles, and the table is read. With five times as

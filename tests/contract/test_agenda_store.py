@@ -145,11 +145,11 @@ async def test_lists_leave_bodies_and_operations_out_until_they_are_asked_for(ag
 
 async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agendas):
     page = await agendas.page(AgendaFilter(), limit=10, newest_first=False)
-    told = [
+    got = [
         (one.summary.agenda_id, one.percent, one.external_id, one.correlation_id)
         for one in page
     ]
-    assert told == [
+    assert got == [
         ("a5", 0, None, None),
         ("a1", 12.5, 'caf\u00e9 @ "9"', None),
         ("a2", 0, None, None),
@@ -183,7 +183,7 @@ def stores(request):
     return request.getfixturevalue(request.param)
 
 
-async def test_it_is_told_how_young_agendas_were_that_were_removed(stores):
+async def test_it_is_known_how_young_agendas_were_that_were_removed(stores):
     agendas, reader = stores
     assert await reader.reusable_ids(["a1", "a4"]) == (frozenset(), None)
     await agendas.delete(["a1", "a4"])

@@ -49,7 +49,7 @@ class Both:
         return await self.make(*(put(one) for one in definitions))
 
     async def pages(self, kind: str, *parameters: tuple[str, str], seen_by=None):
-        """All pages of a list, each as ids, and the totals that they told."""
+        """All pages of a list, each as ids, and the totals that they had."""
         pages, totals, given = [], set(), list(parameters)
         while True:
             query = parse_list(kind, given, seen_by=seen_by).query
@@ -290,8 +290,8 @@ async def test_who_else_is_allowed_is_found_by_the_owner_alone(both, parameters,
     found = await both.store.list(parse_list("insight", parameters, seen_by=seen_by).query)
     assert [one.definition.id for one in found.found if one.definition.id != "e"] == list(ids)
     assert found.total == len(found.found)
-    is_told = "e" in [one.definition.id for one in found.found]
-    assert is_told is (("allowed", "Gamma") in parameters and seen_by in {"acme", "gamma"})
+    is_reported = "e" in [one.definition.id for one in found.found]
+    assert is_reported is (("allowed", "Gamma") in parameters and seen_by in {"acme", "gamma"})
 
 
 @pytest.mark.parametrize(

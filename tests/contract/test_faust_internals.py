@@ -174,7 +174,7 @@ async def test_a_revoked_partition_has_no_highwater():
     assert client_internals.highwater(coordinator, PARTITION) == 7
 
 
-def test_a_thread_closes_the_loop_that_it_was_given_only_if_told():
+def test_a_thread_closes_the_loop_that_it_was_given_only_if_asked_to():
     loop = asyncio.new_event_loop()
     thread = ServiceThread.__new__(ServiceThread)
     source = inspect.getsource(ServiceThread)

@@ -137,15 +137,15 @@ async def test_a_change_that_fails_leaves_no_trace_and_the_log_cannot_be_changed
     assert len(await PostgresAuditLog(pool).entries(AuditFilter(), before=None, limit=9)) == 1
 
 
-async def test_every_change_of_a_key_is_told_to_those_who_cannot_ask(pool):
+async def test_every_change_of_a_key_is_published_for_those_who_cannot_ask(pool):
     keys, outbox = PostgresKeys(pool), PostgresDefinitionOutbox(pool)
     old, new = key(title="nightly"), key()
     await keys.create(old, ALICE)
     await keys.rotate(old.id, new, ALICE, grace=timedelta(hours=1))
     await keys.revoke(old.id, ALICE, at=NOW)
     async with outbox.claim_batch(9) as rows:
-        told = [(one.key, one.version) for one in rows]
-        assert told == [
+        got = [(one.key, one.version) for one in rows]
+        assert got == [
             (f"key/{old.id}", 1), (f"key/{new.id}", 1), (f"key/{old.id}", 2),
             (f"key/{old.id}", 3),
         ]  # fmt: skip

@@ -32,7 +32,7 @@ PARTITIONS = 8
 Jobs = dict[bytes, tuple[Callable[[BacklogTable], Any], asyncio.Future[Any]]]
 
 
-class InsightScheduler(Protocol):
+class TableOwner(Protocol):
     """A table, and the moments in which it may be written."""
 
     async def during(self, partition: int, act: Callable[[BacklogTable], Any]) -> Any:
@@ -42,7 +42,7 @@ class InsightScheduler(Protocol):
         """The process ends and another takes its place."""
 
 
-class MemoryDesk:
+class MemoryTableOwner:
     def __init__(self) -> None:
         self._table = MemoryReadyTable()
 
@@ -54,7 +54,7 @@ class MemoryDesk:
         pass
 
 
-class FaustDesk:
+class FaustTableOwner:
     """A Faust application whose agent does what the test says, one event each.
 
     Attributes:
@@ -124,10 +124,10 @@ class FaustDesk:
         await self.start()
 
     @asynccontextmanager
-    async def joined(self, folder: Path) -> AsyncIterator["FaustDesk"]:
+    async def joined(self, folder: Path) -> AsyncIterator["FaustTableOwner"]:
         """Another process of the group, which takes over some of the partitions and jobs."""
         known = self._settings.model_copy(update={"scheduler_data": folder})
-        other = FaustDesk(known, self._publisher)
+        other = FaustTableOwner(known, self._publisher)
         other._jobs = self._jobs
         await other.start()
         try:
@@ -137,31 +137,31 @@ class FaustDesk:
 
 
 @pytest.fixture
-def memory_desk() -> InsightScheduler:
-    return MemoryDesk()
+def memory_owner() -> TableOwner:
+    return MemoryTableOwner()
 
 
 @asynccontextmanager
-async def faust_desk_on(settings: Settings) -> AsyncIterator[FaustDesk]:
+async def faust_owner_on(settings: Settings) -> AsyncIterator[FaustTableOwner]:
     await provisioning.ensure_topics(settings)
-    async with connections.publisher(settings, client_id="desk") as publisher:
-        scheduler = FaustDesk(settings, publisher)
-        await scheduler.start()
+    async with connections.publisher(settings, client_id="table") as publisher:
+        owner = FaustTableOwner(settings, publisher)
+        await owner.start()
         try:
-            yield scheduler
+            yield owner
         finally:
-            await scheduler.stop()
+            await owner.stop()
 
 
 @pytest_asyncio.fixture
-async def faust_desk(settings: Settings, tmp_path: Path) -> AsyncIterator[InsightScheduler]:
+async def faust_owner(settings: Settings, tmp_path: Path) -> AsyncIterator[TableOwner]:
     known = settings.model_copy(update={"scheduler_data": tmp_path})
-    async with faust_desk_on(known) as scheduler:
-        yield scheduler
+    async with faust_owner_on(known) as owner:
+        yield owner
 
 
-@pytest.fixture(params=["memory_desk", "faust_desk"])
-def scheduler(request: pytest.FixtureRequest) -> InsightScheduler:
+@pytest.fixture(params=["memory_owner", "faust_owner"])
+def owner(request: pytest.FixtureRequest) -> TableOwner:
     return request.getfixturevalue(request.param)
 
 
@@ -169,7 +169,7 @@ def rows_of(partition: int) -> Callable[[BacklogTable], dict[str, bytes]]:
     return lambda table: dict(table.rows(partition))
 
 
-async def test_rows_are_what_was_last_written(scheduler):
+async def test_rows_are_what_was_last_written(owner):
     def write(table: BacklogTable) -> list[bytes | None]:
         found = [table.get("3/media/head")]
         table.put("3/media/head", b"one")
@@ -181,11 +181,11 @@ async def test_rows_are_what_was_last_written(scheduler):
         table.delete("3/media/never")
         return [*found, table.get("3/media/head")]
 
-    assert await scheduler.during(3, write) == [None, b"one", b"two", None]
-    assert await scheduler.during(3, rows_of(3)) == {}
+    assert await owner.during(3, write) == [None, b"one", b"two", None]
+    assert await owner.during(3, rows_of(3)) == {}
 
 
-async def test_rows_are_separated_by_partition_and_survive_a_restart(scheduler):
+async def test_rows_are_separated_by_partition_and_survive_a_restart(owner):
     odd = bytes(range(256))
     wait_durable = {
         "3/media/page/0": odd,
@@ -201,41 +201,41 @@ async def test_rows_are_separated_by_partition_and_survive_a_restart(scheduler):
         table.put("3/media/head", b"first")
         table.put("3/media/head", b"last")
 
-    await scheduler.during(3, write)
-    await scheduler.during(5, lambda table: table.put("5/media/head", b"other"))
+    await owner.during(3, write)
+    await owner.during(5, lambda table: table.put("5/media/head", b"other"))
     expected = {**wait_durable, "3/media/head": b"last"}
     for _ in range(2):
-        assert await scheduler.during(3, rows_of(3)) == expected
-        assert await scheduler.during(5, rows_of(5)) == {"5/media/head": b"other"}
-        assert await scheduler.during(5, rows_of(1)) == {}
-        await scheduler.restart()
+        assert await owner.during(3, rows_of(3)) == expected
+        assert await owner.during(5, rows_of(5)) == {"5/media/head": b"other"}
+        assert await owner.during(5, rows_of(1)) == {}
+        await owner.restart()
 
 
-async def test_rows_are_still_there_after_every_rebalance(faust_desk, tmp_path):
+async def test_rows_are_still_there_after_every_rebalance(faust_owner, tmp_path):
     """What moves is read whole, with what was changed elsewhere, and what stays is kept."""
     wanted: dict[int, dict[str, bytes]] = {number: {} for number in range(PARTITIONS)}
 
     async def write(name: str) -> None:
         for number in wanted:
             row = f"{number}/media/{name}", name.encode()
-            await faust_desk.during(number, lambda table, row=row: table.put(*row))
+            await faust_owner.during(number, lambda table, row=row: table.put(*row))
             wanted[number] |= [row]
 
     async def check() -> None:
-        found = {number: await faust_desk.during(number, rows_of(number)) for number in wanted}
+        found = {number: await faust_owner.during(number, rows_of(number)) for number in wanted}
         assert found == wanted
 
     await write("before")
-    await faust_desk.restart()
+    await faust_owner.restart()
     await write("since")
-    async with faust_desk.joined(tmp_path / "other") as other:
-        await faust_desk.until(lambda mine: 0 < len(mine) < PARTITIONS)
+    async with faust_owner.joined(tmp_path / "other") as other:
+        await faust_owner.until(lambda mine: 0 < len(mine) < PARTITIONS)
         assert other.mine
         await check()
         for number, rows in wanted.items():
             gone = f"{number}/media/before"
-            await faust_desk.during(number, lambda table, gone=gone: table.delete(gone))
+            await faust_owner.during(number, lambda table, gone=gone: table.delete(gone))
             del rows[gone]
         await write("shared")
-    await faust_desk.until(lambda mine: len(mine) == PARTITIONS)
+    await faust_owner.until(lambda mine: len(mine) == PARTITIONS)
     await check()

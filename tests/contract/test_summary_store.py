@@ -249,14 +249,14 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_start(summaries):
     assert await store.next_offsets(TOPIC) == {0: 3}
 
 
-async def test_an_event_that_can_never_be_stored_is_told_apart(summaries):
+async def test_an_event_that_can_never_be_stored_is_distinguished(summaries):
     with pytest.raises(UnstorableError):
         await summaries.fold(accepted(), accepted(0, "a\0b"))
     assert await summaries.store.next_offsets(TOPIC) == {}
     assert await summaries.reader.agenda("a1") is None
 
 
-async def test_what_was_never_heard_of_is_absent(summaries):
+async def test_what_never_existed_is_absent(summaries):
     reader = summaries.reader
     assert await reader.agenda("nobody") is None
     assert await reader.agenda("no\0body") is None
@@ -300,7 +300,7 @@ async def test_a_customer_sees_its_own_part_of_a_link(summaries):
     assert after[theirs] == before[theirs]
 
 
-async def test_agendas_are_told_by_whose_they_are(summaries):
+async def test_owners_of_agendas_are_read(summaries):
     await summaries.fold(accepted(), accepted(0, "b1", customer_id="beta"))
     owners = await summaries.reader.agenda_owners(["a1", "b1", "unknown"])
     assert owners == {"a1": "acme", "b1": "beta"}
@@ -316,11 +316,11 @@ async def test_agendas_are_found_by_what_their_customers_call_them(summaries):
     assert await summaries.reader.find_by_name("acme") == []
 
 
-async def test_what_was_accepted_is_told_with_whose_it_is(summaries):
+async def test_what_was_accepted_is_reported_with_whose_it_is(summaries):
     await summaries.fold(accepted(), accepted(0, "b1", customer_id="beta"))
     await summaries.fold(claimed(0, agenda_id="early"))
-    told = await summaries.reader.accepted_bodies(["a1", "b1", "early", "unknown"])
-    assert told == {"a1": ("acme", bytes(BODY)), "b1": ("beta", bytes(BODY))}
+    got = await summaries.reader.accepted_bodies(["a1", "b1", "early", "unknown"])
+    assert got == {"a1": ("acme", bytes(BODY)), "b1": ("beta", bytes(BODY))}
 
 
 async def test_ids_of_what_was_refused_are_free_again(summaries):
@@ -364,7 +364,7 @@ async def test_agendas_that_two_processes_fold_at_once_lose_nothing(summaries):
     assert set(versions.values()) == {21}  # each fold was made upon the one before
 
 
-async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port):
+async def test_a_database_that_is_away_is_reported_as_such(settings, unused_tcp_port):
     dsn = SecretStr(f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/nothing")
     async with open_pool(settings.model_copy(update={"postgres_dsn": dsn})) as pool:
         store, reader = PostgresSummaries(pool), PostgresSummaryReader(pool)

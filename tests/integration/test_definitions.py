@@ -72,9 +72,9 @@ async def world(settings: Settings, tmp_path) -> World:
     return World(known)
 
 
-async def until(told: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+async def until(got: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within_s):
-        while not told():  # noqa: ASYNC110  # a follower has no event to wait for
+        while not got():  # noqa: ASYNC110  # a follower has no event to wait for
             await asyncio.sleep(0.01)
 
 
@@ -117,10 +117,10 @@ async def test_a_change_over_http_reaches_every_part_within_a_second(world):
             async with session.put("/v1/customers/acme", json=content) as response:
                 assert response.status in {200, 201}
 
-            def heard(weight: int = weight) -> bool:
+            def received(weight: int = weight) -> bool:
                 return follower.current.customer("acme").weight == weight
 
-            await until(heard, within_s=1)
+            await until(received, within_s=1)
         async with session.delete("/v1/customers/acme") as response:
             assert response.status == 204
         await until(lambda: not follower.current.customers, within_s=1)
@@ -275,14 +275,14 @@ async def test_a_running_scheduler_acts_on_changes(world):
             async with session.get(f"{path}/queue") as response:
                 return {"status": response.status, "customers": [{}], **await response.json()}
 
-        async def queue_until(told: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async def queue_until(got: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
             found: dict[str, Any] = {}
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    while not told(found := await queue()):  # noqa: ASYNC110  # no event
+                    while not got(found := await queue()):  # noqa: ASYNC110  # no event
                         await asyncio.sleep(0.05)
             except TimeoutError:
-                pytest.fail(f"last told: {found}")
+                pytest.fail(f"last seen: {found}")
             return found
 
         await define(session, path, {"mappers": mappers, "partitions": 1, "target": 2})
@@ -324,8 +324,8 @@ async def test_what_has_work_under_way_is_not_deleted(world):
         store, summaries = PostgresDefinitions(pool), PostgresSummaries(pool)
         await store.change([put(Customer(id="acme")), put(Insight(id="media"))], AUTHOR)
         topic = world.topics.agenda_events
-        told = [accepted(agenda_id=f"a{n}", insight_id="media") for n in range(4)]
-        await summaries.fold(topic, {0: (0, 1)}, told)
+        got = [accepted(agenda_id=f"a{n}", insight_id="media") for n in range(4)]
+        await summaries.fold(topic, {0: (0, 1)}, got)
         for kind, name in (("insight", "media"), ("customer", "acme")):
             with pytest.raises(InUseError) as error:
                 await store.change([remove(kind, name)], AUTHOR)
@@ -373,15 +373,15 @@ async def test_what_kafka_brought_too_early_runs_once_it_is_defined(world):
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     async with session.post("/v1/resubmissions") as response:
-                        told = await response.json()
-                    if told["resubmitted"] == 1:
+                        got = await response.json()
+                    if got["resubmitted"] == 1:
                         break
                     await asyncio.sleep(0.05)
             placed = await agenda_until("emitted")
             assert placed["agenda"]["template"] == {"id": "scan", "version": 1}
             assert placed["agenda"]["operations"][0]["payload"] == "a.mov"
             async with session.get("/v1/agendas/r1/explain") as response:
-                told = await response.json()
-            assert (told["went_to"], told["insight_id"]) == ("media", "media")
+                got = await response.json()
+            assert (got["went_to"], got["insight_id"]) == ("media", "media")
         finally:
             stop.set()

@@ -30,7 +30,7 @@ async def test_an_error_that_nobody_takes_ends_in_a_new_membership(settings, ste
             raise KafkaError(msg)
 
         setattr(coordinator, step, fail_once)
-        # Nobody reads through the client's own door, as Faust does not.
+        # Nobody calls getone or getmany, as Faust does not.
         async with asyncio.timeout(WITHIN_S):
             while coordinator.generation == before or not member.assignment():  # noqa: ASYNC110  # it tells nobody
                 await asyncio.sleep(0.05)

@@ -86,8 +86,8 @@ async def test_agenda_is_pulled_reported_on_and_completed_at_any_process(world, 
     assert [operation["name"] for operation in one["agenda"]["operations"]] == ["one", "two"]
     second.name = first.name
     running = {"name": "one", "state": "running", "percent": 40}
-    status, heard = await second.report(one, "progress", operations=[running])
-    assert (status, heard["stop"]) == (200, None)
+    status, answer = await second.report(one, "progress", operations=[running])
+    assert (status, answer["stop"]) == (200, None)
     assert (await first.report(one, "heartbeat"))[0] == 200
     done = [
         {"name": "one", "state": "succeeded", "result": {"size": 12}},
@@ -179,7 +179,7 @@ async def test_only_as_many_are_claimed_as_are_wanted(world, workers):
 
 async def test_agenda_whose_caller_has_gone_goes_to_the_next(world, workers):
     first, second = workers
-    # Waits until the process is heard, so that it is sent the agenda.
+    # Waits until the dispatcher knows the process, so that it is sent the agenda.
     await world.emit(agenda("a0", work()))
     await first.pull()
     gone = asyncio.create_task(first.pull())
@@ -203,14 +203,14 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = [tasks.create_task(dispatchers[0].run())]
         async with asyncio.timeout(WITHIN_S):
-            (one,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
+            (one,) = await deliveries.poll("media", 1, WAIT, is_connected=lambda: True)
             deliveries.return_delivery(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             running.append(tasks.create_task(dispatchers[1].run()))
             while counters(dispatchers):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            (again,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
+            (again,) = await deliveries.poll("media", 1, WAIT, is_connected=lambda: True)
         for each in running:
             each.cancel()
     assert (again.agenda_id, again.attempt) == ("a1", 1)
@@ -249,7 +249,7 @@ async def test_a_stop_is_in_every_answer_and_an_outdated_attempt_is_refused(worl
 async def test_what_had_ended_before_runs_nowhere_again_and_its_end_is_published(
     world, workers
 ):
-    """Its success was told as the scheduler took its attempt for lost; this one follows."""
+    """Its success was reported as the scheduler took its attempt for lost; this one follows."""
     began = WallClock().now()
     life = [
         AgendaAccepted(

@@ -1,4 +1,4 @@
-"""Workers over HTTP are told that their attempt is over, and why, whoever has ended it."""
+"""Workers over HTTP learn that their attempt is over, and why, whoever has ended it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -97,9 +97,9 @@ async def test_a_heartbeat_is_answered_with_the_end_of_its_attempt_by_others(
             caller = Caller(session, url)
         while (await caller.state("again"))[1] != 2:
             pass
-        told = {name: await caller.refused(held[name]) for name in NAMES}
-        assert {one["code"] for one in told.values()} == {"lease_lost"}
-        assert {name: (one["reason"], one.get("state")) for name, one in told.items()} == {
+        reported = {name: await caller.refused(held[name]) for name in NAMES}
+        assert {one["code"] for one in reported.values()} == {"lease_lost"}
+        assert {name: (one["reason"], one.get("state")) for name, one in reported.items()} == {
             "done": ("ended", "succeeded"),
             "failed": ("ended", "failed"),
             "cancelled": ("ended", "cancelled"),

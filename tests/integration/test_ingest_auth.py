@@ -66,8 +66,8 @@ class World:
             text = await response.text()
             return response.status, json.loads(text) if text else None
 
-    async def produce(self, agenda, token=None, **told):
-        headers = [(name, value.encode()) for name, value in told.items()]
+    async def produce(self, agenda, token=None, **got):
+        headers = [(name, value.encode()) for name, value in got.items()]
         if token is not None:
             headers.append(("authorization", f"Bearer {token}".encode()))
         names = Topics(self.settings.topic_prefix)
@@ -94,8 +94,8 @@ class World:
 
     async def accepted(self):
         names = Topics(self.settings.topic_prefix)
-        told = await self.read(names.agenda_events, decode_lifecycle)
-        return [one for one in told if type(one).__name__ == "AgendaAccepted"]
+        got = await self.read(names.agenda_events, decode_lifecycle)
+        return [one for one in got if type(one).__name__ == "AgendaAccepted"]
 
     async def letters(self):
         names = Topics(self.settings.topic_prefix)
@@ -179,8 +179,8 @@ async def test_records_are_accepted_by_their_sender_and_the_rest_is_refused_with
             agenda = {"id": "k1", "customer_id": customer, "operations": WORK}
             await world.produce(agenda, token, traceparent=TRACE)
         wish = {"id": "h1", "customer_id": "beta", "operations": WORK}
-        status, told = await world.call("POST", "/v1/agendas", beta["token"], wish)
-        assert (status, told["id"]) == (202, "h1")  # sealed on its way to ingest
+        status, got = await world.call("POST", "/v1/agendas", beta["token"], wish)
+        assert (status, got["id"]) == (202, "h1")  # sealed on its way to ingest
         refused = [code for _, _, code in cases.values() if code]
 
         async def all_decided():
@@ -235,13 +235,13 @@ async def test_who_starts_while_postgres_is_away_takes_submissions_all_the_same(
         update={"postgres_dsn": SecretStr(f"postgresql://127.0.0.1:{unused_tcp_port}/none")}
     )
 
-    async def are_told():
+    async def are_reported():
         """Whether both keys, and the end of one, are on the topic: the API took them there."""
         async with DefinitionFollower(world.settings, client_id="look") as follower:
             known = [follower.api_key(one["id"]) for one in (acme, ended)]
         return all(known) and known[1].revoked_at is not None
 
-    await until(are_told)
+    await until(are_reported)
     agenda = {"customer_id": "acme", "operations": WORK}
     async with running(run_ingest, away), serving(away) as url:
         world.urls.append(url)
@@ -249,8 +249,8 @@ async def test_who_starts_while_postgres_is_away_takes_submissions_all_the_same(
         await world.produce({**agenda, "id": "k2"}, ended["token"])
         for token, expected in ((acme["token"], 202), (ended["token"], 401)):
             wish = {**agenda, "id": "h1"}
-            status, told = await world.call("POST", "/v1/agendas", token, wish, process=2)
-            assert status == expected, told
+            status, got = await world.call("POST", "/v1/agendas", token, wish, process=2)
+            assert status == expected, got
 
         async def decided():
             return len(await world.accepted()) == 2 and await world.letters()

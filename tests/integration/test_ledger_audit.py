@@ -97,7 +97,7 @@ async def test_what_nobody_has_is_found_and_placed_again_once(world):
     assert attempts == {"fine": 1, "lost": 1, "died": 2}
 
 
-async def test_what_is_emitted_and_not_claimed_is_told_and_left_to_the_scheduler(world):
+async def test_what_is_emitted_and_not_claimed_is_reported_and_left_to_the_scheduler(world):
     async with parts(world.settings, *ALL):
         await world.submit("waits")
         await world.until_known("waits", states={State.EMITTED})

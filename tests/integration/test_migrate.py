@@ -145,7 +145,7 @@ async def test_a_missing_database_is_created(dsn):
         await connection.close()
 
 
-async def test_a_server_that_is_away_is_told_as_such(unused_tcp_port):
+async def test_a_server_that_is_away_is_reported_as_such(unused_tcp_port):
     dsn = f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/nothing"
     for attempt in (migrate(dsn), pending_migrations(dsn), ensure_database(dsn)):
         with pytest.raises(UnavailableError):

@@ -1,4 +1,4 @@
-"""Records of a newer version of this code: what it adds is passed over, or told of."""
+"""Records of a newer version of this code: what it adds is ignored, or reported."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from poison_world import MEDIA, PATIENCE_S, PoisonWorld, agenda, ran
 
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import catalog
-from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
+from pop_stream.model.events.schema_version import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.ports.publisher import Record
 
 
@@ -147,6 +147,6 @@ async def test_all_that_is_written_carries_its_version_and_one_too_far_off_is_no
     assert len(read_dead_letters) == len(topics)
     assert await world.ledger.states(["far-off"]) == {}
     for topic in (*(spec.name for spec in catalog(names)), names.insight("media")):
-        told = [one.headers async for one in read_topic(world.settings, topic)]
-        versions = [dict(headers).get(SCHEMA_HEADER) for headers in told]
+        got = [one.headers async for one in read_topic(world.settings, topic)]
+        versions = [dict(headers).get(SCHEMA_HEADER) for headers in got]
         assert {*versions} <= {b"%d" % SCHEMA_VERSION, b"9"}, topic

@@ -28,7 +28,7 @@ async def world(settings):
         yield opened
 
 
-async def test_agenda_is_claimed_run_and_told_with_its_results(world):
+async def test_agenda_is_claimed_run_and_reported_with_its_results(world):
     await world.create()
     puller = Puller("media", settings=world.settings)
 
@@ -132,8 +132,8 @@ async def test_long_agenda_keeps_its_lease_tells_its_progress_and_blocks_nobody(
         go_on.set()
         await world.until_ended(2)
     (progressed,) = world.of(AgendaProgressed)
-    (told,) = progressed.operations
-    assert (told.name, told.state, told.percent, told.message) == (
+    (reported,) = progressed.operations
+    assert (reported.name, reported.state, reported.percent, reported.message) == (
         "a",
         "running",
         40,
@@ -293,12 +293,12 @@ async def test_large_results_arrive_in_records_of_bounded_size(world):
     await world.emit(agenda("a1", *[work(name) for name in names]))
     async with serving(puller):
         await world.until_ended(1)
-    told = [
+    reported = [
         one.name
         for event in world.of(AgendaProgressed, AgendaSucceeded)
         for one in event.operations
     ]
-    assert sorted(told) == sorted(names)
+    assert sorted(reported) == sorted(names)
 
 
 PROGRAM = """

@@ -59,12 +59,12 @@ async def test_stop_reaches_a_running_attempt_and_frees_its_place(world):
         await world.emit(agenda("a2", work("b", "quick")))
         await world.until(lambda: world.of(AgendaSucceeded))
     (stopped,) = world.of(AgendaStopped)
-    told = {
+    reported = {
         one.name: one.state
         for event in world.of(AgendaProgressed, AgendaStopped)
         for one in event.operations
     }
-    assert told == {"first": "succeeded", "long": "failed"}
+    assert reported == {"first": "succeeded", "long": "failed"}
     assert set(stopped.spent_s) == {"quick", "work"}
 
 

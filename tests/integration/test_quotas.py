@@ -1,4 +1,4 @@
-"""Quotas over real doors: two processes' worth of API, ingest, a scheduler, on a real Kafka."""
+"""Quotas over two processes of the API, ingest and a scheduler, on a real Kafka."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4
 
 
 class World:
-    """A system with doors, and a count of what each let in."""
+    """A system with several ingresses, and a count of what each admitted."""
 
     def __init__(self, settings, urls, publisher, session):
         self.settings = settings
@@ -43,12 +43,12 @@ class World:
         self.publisher = publisher
         self.session = session
 
-    async def post(self, door, customer_id, count, kind="noop"):
-        """Submit a list at a door; how many it let in, and the answer."""
+    async def post(self, ingress, customer_id, count, kind="noop"):
+        """Submit a list at an ingress; how many it admitted, and the answer."""
         body = [agenda(customer_id, kind) for _ in range(count)]
-        async with self.session.post(f"{self.urls[door]}/v1/agendas", json=body) as response:
-            told = await response.json(content_type=None)
-            return told.get("accepted", 0), response.status, told, response.headers
+        async with self.session.post(f"{self.urls[ingress]}/v1/agendas", json=body) as response:
+            got = await response.json(content_type=None)
+            return got.get("accepted", 0), response.status, got, response.headers
 
     async def send(self, customer_id, count):
         """Submit over Kafka, one record each."""
@@ -57,11 +57,11 @@ class World:
         await self.publisher.publish([record] * count)
 
     async def ready(self, customer_id):
-        """What the doors and the schedulers have: settled, as the API shows it."""
+        """What ingresses and schedulers have: settled, as the API shows it."""
         url = f"{self.urls[0]}/v1/insights/media/queue"
         async with self.session.get(url) as response:
-            told = await response.json(content_type=None)
-        shown = {one["customer_id"]: one["ready"] for one in told.get("customers", ())}
+            got = await response.json(content_type=None)
+        shown = {one["customer_id"]: one["ready"] for one in got.get("customers", ())}
         return shown.get(customer_id, 0)
 
     async def until_ready(self, customer_id, count):
@@ -89,7 +89,7 @@ def agenda(customer_id, kind="noop"):
 
 
 @asynccontextmanager
-async def doors(settings, count):
+async def ingresses(settings, count):
     """So many APIs; their addresses."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ async def doors(settings, count):
 
 @pytest_asyncio.fixture(scope="module")
 async def world(servers, tmp_path_factory):
-    """Two doors, and a scheduler; tests are told apart by their customers."""
+    """Two ingresses, and a scheduler; each test has customers of its own."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         settings = Settings(
@@ -128,7 +128,7 @@ async def world(servers, tmp_path_factory):
         tasks = await enter(asyncio.TaskGroup())
         tasks.create_task(run_scheduler(settings, stop))
         stack.callback(stop.set)
-        urls = await enter(doors(settings, 2))
+        urls = await enter(ingresses(settings, 2))
         yield World(settings, urls, publisher, await enter(aiohttp.ClientSession()))
 
 
@@ -139,9 +139,9 @@ async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
         accepted, *_ = await world.post(1, "few-0", 15)
         assert accepted == 5
         await world.until_ready("few-0", 20)
-        accepted, status, told, headers = await world.post(0, "few-0", 1)
+        accepted, status, got, headers = await world.post(0, "few-0", 1)
         assert (accepted, status, int(headers["Retry-After"]) > 0) == (0, 429, True)
-        assert [told[one] for one in ("customer_id", "quota", "limit", "present")] == [
+        assert [got[one] for one in ("customer_id", "quota", "limit", "present")] == [
             "few-0", "max_ready", 20, 20,
         ]  # fmt: skip
         await world.send("few-0", 3)
@@ -149,8 +149,8 @@ async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
         assert {(one.code, "may have 20" in one.reason) for one in found} == {("quota", True)}
         assert (await world.post(0, "other", 5))[0] == 5
         assert await world.ready("few-0") == 20
-    # A door that has just come knows it, though nothing happens any more.
-    async with doors(world.settings, 1) as [url]:
+    # An ingress that just started knows it, though nothing happens any more.
+    async with ingresses(world.settings, 1) as [url]:
         world.urls.append(url)
         assert (await world.post(-1, "few-0", 1))[1] == 429
 
@@ -159,13 +159,13 @@ async def test_a_rate_holds_over_all_entry_points(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "slow", 15))[0] == 10
         await asyncio.sleep(HEARD_S)
-        accepted, status, told, _ = await world.post(1, "slow", 1)
-        assert (accepted, status, told["quota"]) == (0, 429, "max_submit_per_s")
+        accepted, status, got, _ = await world.post(1, "slow", 1)
+        assert (accepted, status, got["quota"]) == (0, 429, "max_submit_per_s")
         await world.send("slow", 3)
         assert {one.code for one in await world.letters("slow", 3)} == {"quota"}
 
 
-async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
+async def test_two_ingresses_at_once_admit_no_more_than_each_alone(world):
     async with process("run_ingest", world.settings):
         first, second = await asyncio.gather(
             world.post(0, "few-1", 40), world.post(1, "few-1", 40)
@@ -184,14 +184,14 @@ async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(w
         await world.publisher.publish([Record(world.topics.submissions, None, value)])
         async with asyncio.timeout(PATIENCE_S):
             await dying.wait()
-    told = [
+    got = [
         event
         async for one in read_topic(world.settings, world.topics.agenda_events)
         for event in decode_lifecycle(one.value)
     ]
     accepted = {
         one.agenda_id
-        for one in told
+        for one in got
         if isinstance(one, AgendaAccepted) and one.customer_id == "few-2"
     }
     assert accepted
@@ -218,8 +218,8 @@ async def test_a_full_scheduler_closes_its_large_insights(world):
         async with asyncio.timeout(PATIENCE_S):
             while (await world.post(1, "other", 1, "bulk"))[1] != 503:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        _, status, told, headers = await world.post(1, "other", 1, "bulk")
-        assert (status, told["code"], "Retry-After" in headers) == (503, "insight_full", True)
-        assert (told["insight_id"], told["limit"]) == ("large", 300)
-        assert told["present"] >= 300
+        _, status, got, headers = await world.post(1, "other", 1, "bulk")
+        assert (status, got["code"], "Retry-After" in headers) == (503, "insight_full", True)
+        assert (got["insight_id"], got["limit"]) == ("large", 300)
+        assert got["present"] >= 300
         assert (await world.post(1, "other", 1))[1] == 202

@@ -36,11 +36,11 @@ LOOPBACK = ("127.0.0.0/8",)
 
 
 class Receiver:
-    """A customer's server: keeps what it is sent, and answers as it is told."""
+    """A customer's server: keeps what it is sent, and answers as the test wants."""
 
     def __init__(self, *, host="127.0.0.1", port=None):
         self._place = {"host": host, "port": port}
-        self.heard = []
+        self.received = []
         self.answers = []
         self.hangs_up = False
         self._server = None
@@ -48,7 +48,7 @@ class Receiver:
 
     async def __aenter__(self):
         app = web.Application()
-        app.router.add_post("/{tail:.*}", self._hear)
+        app.router.add_post("/{tail:.*}", self._on_record)
         self._server = TestServer(app, **self._place)
         await self._server.start_server()
         return self
@@ -64,13 +64,13 @@ class Receiver:
     def port(self):
         return self._server.port
 
-    async def has_heard(self, count):
-        while len(self.heard) < count:
+    async def has_received(self, count):
+        while len(self.received) < count:
             self._more.clear()
             await self._more.wait()
 
-    async def _hear(self, request):
-        self.heard.append((dict(request.headers), await request.read()))
+    async def _on_record(self, request):
+        self.received.append((dict(request.headers), await request.read()))
         self._more.set()
         answer = self.answers.pop(0) if self.answers else 204
         if isinstance(answer, str):
@@ -153,11 +153,11 @@ async def test_an_end_is_sent_once_signed_and_then_removed(world, receiver):
     async with world.sender() as sender:
         assert await turn(sender) == 1
         assert await turn(sender) == 0
-    [(headers, body)] = receiver.heard
-    told = json.loads(body)
-    assert told["type"] == "agenda.ended"
-    assert (told["agenda_id"], told["state"], told["attempt"]) == ("a-1", "succeeded", 1)
-    assert headers["Pop-Callback-Id"] == told["id"] == "a-1/1"
+    [(headers, body)] = receiver.received
+    got = json.loads(body)
+    assert got["type"] == "agenda.ended"
+    assert (got["agenda_id"], got["state"], got["attempt"]) == ("a-1", "succeeded", 1)
+    assert headers["Pop-Callback-Id"] == got["id"] == "a-1/1"
     seconds, mark = (one.partition("=")[2] for one in headers["Pop-Signature"].split(","))
     secret = webhook_secret("anna", KEY.encode())
     signed = hmac.new(secret.encode(), seconds.encode() + b"." + body, hashlib.sha256)
@@ -180,7 +180,7 @@ async def test_what_is_not_received_is_sent_again_later_under_the_same_id(world,
             assert await turn(sender) == 1
             assert await turn(sender) == 0  # not due yet
             await world.make_due()
-    assert [headers["Pop-Callback-Id"] for headers, _ in receiver.heard] == ["a-1/1"] * 3
+    assert [headers["Pop-Callback-Id"] for headers, _ in receiver.received] == ["a-1/1"] * 3
     assert (await world.outbox.backlog()).waiting == 0
 
 
@@ -215,7 +215,7 @@ async def test_internal_addresses_are_never_called(world, receiver, host):
     await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
-    assert not receiver.heard
+    assert not receiver.received
     assert (await world.outbox.backlog()).exhausted == 1
     reason = await world.pool.fetchval("select reason from webhooks")
     assert "internal address" in reason
@@ -229,7 +229,7 @@ async def test_no_spelling_of_loopback_is_called_nor_tried_again(world, receiver
     await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
-    assert not receiver.heard
+    assert not receiver.received
     assert (await world.outbox.backlog()).exhausted == 1
     assert "internal address" in await world.pool.fetchval("select reason from webhooks")
 
@@ -267,11 +267,11 @@ async def test_a_name_that_turns_to_an_internal_address_is_called_no_more(
             await turn(sender)
             await world.make_due()
             await turn(sender)
-            assert len(receiver.heard) == names.asked == 2  # looked up once for each try
+            assert len(receiver.received) == names.asked == 2  # looked up once for each try
             await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example"), "b"))
             await turn(sender)
-        assert inside.heard == []
-    assert len(receiver.heard) == 2
+        assert inside.received == []
+    assert len(receiver.received) == 2
     reasons = await world.pool.fetch("select agenda_id, reason from webhooks")
     assert [(*one,) for one in reasons] == [("b", "127.0.0.2 is an internal address")]
 
@@ -283,7 +283,7 @@ async def test_an_address_that_was_not_judged_is_not_connected_to(world, receive
     await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example")))
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
-    assert not receiver.heard
+    assert not receiver.received
     assert (await world.outbox.backlog()).exhausted == 1
 
 
@@ -293,7 +293,7 @@ async def test_a_redirect_is_not_followed(world, receiver):
         await world.tell(*ending(receiver.url))
         async with world.sender() as sender:
             await turn(sender)
-        assert not other.heard
+        assert not other.received
     assert (await world.outbox.backlog()).waiting == 1
 
 
@@ -310,7 +310,7 @@ async def test_ends_of_one_agenda_are_sent_in_their_order(world, receiver):
         await world.make_due()
         assert await turn(sender) == 1
         assert await turn(sender) == 1
-    ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.heard]
+    ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.received]
     assert ids == ["a-1/1", "a-1/1", "a-1/2"]
 
 
@@ -321,7 +321,7 @@ async def test_two_senders_share_and_neither_repeats(world, receiver):
         async with asyncio.timeout(30):
             while (await world.outbox.backlog()).waiting:
                 await asyncio.gather(turn(one), turn(other))
-    ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.heard]
+    ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.received]
     assert sorted(ids) == sorted(f"a-{number}/1" for number in range(40))
 
 
@@ -342,7 +342,7 @@ async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receive
         async with world.sender() as sender:
             running = asyncio.create_task(sender.run(stop))
             async with asyncio.timeout(8):  # the hanging ones are given 10 s
-                await receiver.has_heard(30)
+                await receiver.has_received(30)
             running.cancel()
             await asyncio.wait([running])
     tries = await world.pool.fetch(
@@ -365,11 +365,11 @@ async def test_without_a_key_nothing_is_sent_and_nothing_is_forgotten(world, rec
     await world.tell(*ending(receiver.url))
     async with world.sender(webhook_keys=()) as sender:
         assert await turn(sender) == 0
-    assert not receiver.heard
+    assert not receiver.received
     assert (await world.outbox.backlog()).waiting == 1
 
 
-async def test_a_failure_is_told_with_its_message(world, receiver):
+async def test_a_failure_is_reported_with_its_message(world, receiver):
     accepted, _ = ending(receiver.url)
     given_up = AgendaExhausted(
         agenda_id="a-1", at=NOW, insight_id="media", attempt=1, message="no luck"
@@ -377,5 +377,5 @@ async def test_a_failure_is_told_with_its_message(world, receiver):
     await world.tell(accepted, given_up)
     async with world.sender() as sender:
         await turn(sender)
-    told = json.loads(receiver.heard[0][1])
-    assert (told["state"], told["message"]) == ("failed", "no luck")
+    got = json.loads(receiver.received[0][1])
+    assert (got["state"], got["message"]) == ("failed", "no luck")

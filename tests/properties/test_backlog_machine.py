@@ -592,7 +592,7 @@ class BacklogMachine(RuleBasedStateMachine):
         rows = [key for key in self.table.data.keys() - self.came_late if "/page/" in key]
         numbers = sorted(int(key.rsplit("/", 1)[1]) for key in rows)
         assert numbers == sorted(page.number for page in self.backlog.index.pages())
-        assert all(page.left > 0 for page in self.backlog.index.pages())
+        assert all(page.remaining > 0 for page in self.backlog.index.pages())
         bodies = {
             self.store.agenda(ref >> 9, ref & 511).agenda_id: ref
             for ref in self.backlog.index.refs().values()

@@ -7,12 +7,8 @@ from hypothesis import strategies as st
 
 from pop_stream.model.definitions import Insight
 from pop_stream.policy.backlog.backlog import FRESH_FOR_S, MAX_PULLERS, IdleRunnerCounts
-from pop_stream.policy.flow_control.emission_gate import (
-    CurrentDepth,
-    FlowCounts,
-    TargetDepth,
-    budget,
-)
+from pop_stream.policy.flow_control.emission_gate import CurrentDepth, budget
+from pop_stream.policy.flow_control.target_depth import FlowCounts, TargetDepth
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 

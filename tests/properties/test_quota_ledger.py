@@ -1,4 +1,4 @@
-"""Several doors and a scheduler that tell each other late, in any interleaving."""
+"""Several ingresses and a scheduler whose reports arrive late, in any interleaving."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -43,9 +43,9 @@ class Street:
         self.submissions = []
         self.taken_in = self.placed = self.ready = 0
         self.admitted = Counter()
-        self.told = dict.fromkeys(DOORS, 0)
-        self.heard = {name: Counter() for name in DOORS}
-        self.told_placed = 0
+        self.got = dict.fromkeys(DOORS, 0)
+        self.received = {name: Counter() for name in DOORS}
+        self.reported_placed = 0
 
     @property
     def truth(self):
@@ -53,46 +53,48 @@ class Street:
         return self.ready + len(self.submissions) - self.placed
 
     def unheard(self, name):
-        """What the other doors let in since they last told this one."""
+        """What the other ingresses admitted since their last report to this one."""
         return sum(
-            self.admitted[other] - self.heard[name][other] for other in DOORS if other != name
+            self.admitted[other] - self.received[name][other]
+            for other in DOORS
+            if other != name
         )
 
     def admit(self, name):
-        door, offset = self.ledgers[name], len(self.submissions)
+        ledger, offset = self.ledgers[name], len(self.submissions)
         if name == "ingest" and self.taken_in < offset:
             return  # it reads in order
         before, total = self.truth, sum(self.admitted.values())
         try:
-            door.admit("c", "media", now_s=self.now_s)
+            ledger.admit("c", "media", now_s=self.now_s)
         except QuotaError as error:
             self.refused(name, error)
             return
         self.admitted[name] += 1
         unheard = self.unheard(name)
         assert before <= LIMIT - 1 + unheard
-        if door._customer_of("c").max_submit_per_s is not None:
+        if ledger._customer_of("c").max_submit_per_s is not None:
             assert total <= BURST + RATE_PER_S * self.now_s - 1 + unheard + 1e-6
         self.submissions.append(name)
         if name == "ingest":
-            door.record_position("c", (offset, 0), lane=("media", 0))
+            ledger.record_position("c", (offset, 0), lane=("media", 0))
             self.taken_in = offset + 1
-            door.mark_processed({0: self.taken_in})
+            ledger.mark_processed({0: self.taken_in})
         else:
-            door.record_position("c", (offset, 0), lane=0)
+            ledger.record_position("c", (offset, 0), lane=0)
 
     def refused(self, name, error):
-        """Never while all is told and heard and there is room."""
+        """Never while all reports have arrived and there is room."""
         if error.quota == "max_ready":
             assert error.present >= LIMIT
 
     def take_in(self, most):
-        door = self.ledgers["ingest"]
+        ledger = self.ledgers["ingest"]
         for _ in range(min(most, len(self.submissions) - self.taken_in)):
-            door.count_admitted("c")
-            door.record_position("c", (self.taken_in, 0), lane=("media", 0))
+            ledger.count_admitted("c")
+            ledger.record_position("c", (self.taken_in, 0), lane=("media", 0))
             self.taken_in += 1
-        door.mark_processed({0: self.taken_in})
+        ledger.mark_processed({0: self.taken_in})
 
     def place(self, most):
         count = min(most, self.taken_in - self.placed)
@@ -119,13 +121,13 @@ class Street:
             self.read[name] += 1
             self.ledgers[name].apply(event, now_s=self.now_s)
             if teller is not None:
-                self.heard[name][teller] = admitted
+                self.received[name][teller] = admitted
 
     def wait(self, seconds):
         self.now_s += seconds
 
     def settle(self):
-        """Everything arrives, and everyone hears of it."""
+        """Every report arrives everywhere."""
         self.take_in(len(self.submissions))
         self.place(len(self.submissions))
         for _ in range(3):
@@ -153,7 +155,7 @@ def test_the_rate_holds_over_all_entry_points_but_for_what_was_not_reported(move
 
 
 @given(moves=MOVES)
-def test_once_all_is_told_everyone_knows_what_there_is(moves):
+def test_once_all_is_reported_everyone_knows_what_there_is(moves):
     street = walk(UNHURRIED, moves)
     street.settle()
-    assert {door.ready_count("c") for door in street.ledgers.values()} == {street.truth}
+    assert {ledger.ready_count("c") for ledger in street.ledgers.values()} == {street.truth}

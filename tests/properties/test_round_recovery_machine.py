@@ -147,7 +147,7 @@ class RoundsMachine(RuleBasedStateMachine):
         async def create_topic(_):
             pass
 
-        self.rounds = ReadyEventHandler(
+        self.handler = ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -185,13 +185,13 @@ class RoundsMachine(RuleBasedStateMachine):
         if not out:
             return
         agenda_id, attempt, _ = data.draw(st.sampled_from(out))
-        news = {"claims": (Claim(agenda_id=agenda_id, attempt=attempt),)}
+        reported = {"claims": (Claim(agenda_id=agenda_id, attempt=attempt),)}
         if what != "claimed":
             self.over.add((agenda_id, attempt))
             end = settled if what == "succeeded" else failed
-            news["settlements"] = (end(agenda_id, attempt, noop=1.0),)
+            reported["settlements"] = (end(agenda_id, attempt, noop=1.0),)
         self.ready.append(
-            encode(InsightAttemptsReported(insight_id=self.placed[agenda_id], **news))
+            encode(InsightAttemptsReported(insight_id=self.placed[agenda_id], **reported))
         )
 
     @rule()
@@ -217,7 +217,7 @@ class RoundsMachine(RuleBasedStateMachine):
         self.kills += 1
         self.start(self.table.arrived(kill[2]))
         # Faust has not acknowledged the record that was being handled.
-        kept = min(self.rounds.handled_until(0) or 0, self.next)
+        kept = min(self.handler.handled_until(0) or 0, self.next)
         self.next = max(0, kept - kill[3])
         self.is_settled = False
 
@@ -226,13 +226,13 @@ class RoundsMachine(RuleBasedStateMachine):
         if self.next >= len(self.ready):
             self.wake()
         record_position = RecordPosition(0, self.next)
-        run(self.rounds.handle(record_position, self.ready[self.next], has_next=waits))
+        run(self.handler.handle(record_position, self.ready[self.next], has_next=waits))
 
     @rule()
     def hand_over(self):
         """An orderly change of owners: all that was written arrives."""
         self.start(self.table.data)
-        self.next = min(self.rounds.handled_until(0) or 0, self.next)
+        self.next = min(self.handler.handled_until(0) or 0, self.next)
         self.is_settled = False
 
     # ---- what holds ----
@@ -246,7 +246,7 @@ class RoundsMachine(RuleBasedStateMachine):
                 found.append((one.agenda_id, one.attempt, one.emitted_at))
         return found
 
-    def told(self):
+    def published(self):
         for record in self.publisher.on(TOPICS.agenda_events):
             yield from decode_lifecycle(record.value)
 
@@ -265,17 +265,17 @@ class RoundsMachine(RuleBasedStateMachine):
         return again
 
     @invariant()
-    def what_counts_as_emitted_is_on_its_topic_and_told(self):
+    def what_counts_as_emitted_is_on_its_topic_and_published(self):
         if not self.is_settled:
             return
         there = {one[:2] for one in self.emissions()}
         emitted = {
-            (e.agenda_id, e.attempt) for e in self.told() if isinstance(e, AgendaEmitted)
+            (e.agenda_id, e.attempt) for e in self.published() if isinstance(e, AgendaEmitted)
         }
         waiting = {
-            (e.agenda_id, e.attempt) for e in self.told() if isinstance(e, AgendaWaiting)
+            (e.agenda_id, e.attempt) for e in self.published() if isinstance(e, AgendaWaiting)
         }
-        for scheduler in self.rounds.insights():
+        for scheduler in self.handler.insights():
             index = scheduler.backlog.index
             for agenda_id, ref in index.refs().items():
                 key = (agenda_id, index.attempt(ref))
@@ -290,19 +290,19 @@ class RoundsMachine(RuleBasedStateMachine):
         if not self.is_settled:
             return
         records = self.publisher.on(TOPICS.decisions)
-        told = [
+        records_read = [
             msgspec.json.decode(one.value, type=RoundDecided | RoundCheckpoint)
             for one in records
         ]
-        decided = (one for one in told if isinstance(one, RoundDecided))
+        decided = (one for one in records_read if isinstance(one, RoundDecided))
         numbers = Counter((one.insight_id, one.round) for one in decided)
-        for scheduler in self.rounds.insights():
+        for scheduler in self.handler.insights():
             for number in range(1, scheduler.backlog.rounds + 1):
                 assert numbers[scheduler.insight_id, number]
 
     def teardown(self):
         """In the end everything placed runs, and nothing is left."""
-        if not hasattr(self, "rounds"):
+        if not hasattr(self, "handler"):
             return
         for _ in range(100):
             self.clock.move(timedelta(seconds=30))
@@ -312,7 +312,7 @@ class RoundsMachine(RuleBasedStateMachine):
             if (
                 not out
                 and self.next
-                and not any(one.backlog.index.total for one in self.rounds.insights())
+                and not any(one.backlog.index.total for one in self.handler.insights())
             ):
                 break
             for agenda_id, attempt in sorted(out):
@@ -325,7 +325,7 @@ class RoundsMachine(RuleBasedStateMachine):
                 self.ready.append(encode(noted))
             self.wake()
         assert {one[0] for one in self.emissions()} == {*self.placed}
-        assert not any(one.backlog.index.total for one in self.rounds.insights())
+        assert not any(one.backlog.index.total for one in self.handler.insights())
 
 
 TestRounds = RoundsMachine.TestCase

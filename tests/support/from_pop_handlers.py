@@ -8,8 +8,8 @@ handlers = Handlers()
 @handlers.handler("media.probe")
 async def probe(call: OperationCall):
     """What it was given, and in which attempt."""
-    told = call.trace.headers if call.trace else {}
-    return {"given": call.payload, "attempt": call.attempt, "frames": 24, "hd": True, **told}
+    headers = call.trace.headers if call.trace else {}
+    return {"given": call.payload, "attempt": call.attempt, "frames": 24, "hd": True, **headers}
 
 
 @handlers.handler("media.render")

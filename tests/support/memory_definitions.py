@@ -10,7 +10,7 @@ from typing import Any
 from fakes import ManualClock
 
 from pop_stream.model.definition_lists import (
-    DefinitionPage,
+    DefinitionListPage,
     Filter,
     ListQuery,
     Sort,
@@ -27,7 +27,7 @@ from pop_stream.model.definitions import (
 )
 from pop_stream.model.errors import DefinitionError, InUseError, Issue
 from pop_stream.model.identity import Ownership
-from pop_stream.model.revisions import Author, Revision, StoredDefinition
+from pop_stream.model.revisions import Author, Revision, VersionedDefinition
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.ports.definitions import OutboxRow
 
@@ -40,8 +40,8 @@ class MemoryDefinitions:
 
     def __init__(self, *definitions: Definition) -> None:
         self.clock = ManualClock()
-        self.rows: dict[tuple[str, str], StoredDefinition] = {}
-        self.versions: dict[tuple[str, str], list[StoredDefinition | None]] = {}
+        self.rows: dict[tuple[str, str], VersionedDefinition] = {}
+        self.versions: dict[tuple[str, str], list[VersionedDefinition | None]] = {}
         self.outbox: list[OutboxRow] = []
         self.changes: list[tuple[str, str]] = []
         self.unfinished: dict[str, list[str]] = {}
@@ -51,14 +51,14 @@ class MemoryDefinitions:
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         stored = self.rows.get((kind, object_id))
         is_seen = stored and (seen_by is None or ownership(stored).is_seen_by(seen_by))
         return stored if is_seen else None
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         known = self.versions.get((kind, object_id), [])
         found = known[version - 1] if 1 <= version <= len(known) else None
         last = next((one for one in reversed(known) if one), None)
@@ -71,7 +71,7 @@ class MemoryDefinitions:
         ids = sorted(one for kind, one in self.rows if kind == "template")
         return [one for one in ids if one.partition("@")[0] == named][:3]
 
-    async def list(self, query: ListQuery) -> DefinitionPage:
+    async def list(self, query: ListQuery) -> DefinitionListPage:
         kept = [one for one in self.rows.values() if one.kind == query.kind]
         if query.seen_by is not None:
             kept = [one for one in kept if ownership(one).is_seen_by(query.seen_by)]
@@ -87,11 +87,11 @@ class MemoryDefinitions:
         page = kept[: query.limit]
         more = len(kept) > query.limit
         whole = tuple(self.rows[one.kind, one.definition.id] for one in page)
-        return DefinitionPage(whole, total, tuple(keys(page[-1], query)) if more else None)
+        return DefinitionListPage(whole, total, tuple(keys(page[-1], query)) if more else None)
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
-    ) -> Sequence[StoredDefinition | None]:
+    ) -> Sequence[VersionedDefinition | None]:
         before = dict(self.rows), {k: [*v] for k, v in self.versions.items()}, [*self.outbox]
         try:
             outcomes = [self._make(one) for one in revisions]
@@ -119,7 +119,7 @@ class MemoryDefinitions:
             for (kind, name), known in self.versions.items()
         ]
 
-    def _make(self, revision: Revision) -> StoredDefinition | None:
+    def _make(self, revision: Revision) -> VersionedDefinition | None:
         before = self.rows.get((revision.kind, revision.object_id))
         wanted = revision.decide(before)
         if before and wanted == before.definition:
@@ -128,11 +128,11 @@ class MemoryDefinitions:
 
     def _keep(
         self, kind: Kind, name: str, wanted: Definition | None
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         known = self.versions.setdefault((kind, name), [])
         before = self.rows.pop((kind, name), None)
         version, now = len(known) + 1, self.clock.now()
-        stored = wanted and StoredDefinition(
+        stored = wanted and VersionedDefinition(
             wanted, version, before.created_at if before else now, now
         )
         known.append(stored)
@@ -167,12 +167,12 @@ def body(definition: Definition) -> bytes:
     return encode_definition(definition)
 
 
-def ownership(stored: StoredDefinition) -> Ownership:
+def ownership(stored: VersionedDefinition) -> Ownership:
     one = stored.definition
     return one.ownership if isinstance(one, SharedDefinition | Customer) else Ownership(None)
 
 
-def document(stored: StoredDefinition) -> Mapping[str, Any]:
+def document(stored: VersionedDefinition) -> Mapping[str, Any]:
     return {
         **json.loads(stored.definition.model_dump_json()),
         "version": stored.version,
@@ -181,14 +181,14 @@ def document(stored: StoredDefinition) -> Mapping[str, Any]:
     }
 
 
-def at(stored: StoredDefinition, path: Sequence[str]) -> Any:
+def at(stored: VersionedDefinition, path: Sequence[str]) -> Any:
     node: Any = document(stored)
     for part in path:
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
 
 
-def fits(stored: StoredDefinition, one: Filter) -> bool:
+def fits(stored: VersionedDefinition, one: Filter) -> bool:
     node = at(stored, one.path)
     return any(
         same(node, value) or (isinstance(node, list) and any(same(n, value) for n in node))
@@ -200,7 +200,7 @@ def same(one: Any, other: Any) -> bool:
     return RANKS[type(one)] == RANKS[type(other)] and one == other
 
 
-def keys(stored: StoredDefinition, query: ListQuery) -> list[Any]:
+def keys(stored: VersionedDefinition, query: ListQuery) -> list[Any]:
     return [at(stored, sort.path) for sort in query.sorts]
 
 

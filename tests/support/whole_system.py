@@ -335,7 +335,7 @@ async def running(
             folder=folder or Path(made) / "data",
             definitions=defined,
             port=next(one for _ in PORTS if is_free_port(one := secrets.choice(PORTS))),
-            handlers=("pop_stream.lab.chaos.handlers:handlers", "fault_handlers:handlers"),
+            handlers=("pop_stream.lab.chaos.handlers:handlers", "recording_handlers:handlers"),
             restart=RestartPolicy(longest_pause=timedelta(milliseconds=500)),
             **{
                 "pullers": 2,

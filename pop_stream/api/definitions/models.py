@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, 
 
 from pop_stream.model.definitions import KINDS, Kind, Mappers
 from pop_stream.model.retry import Backoff
-from pop_stream.model.revisions import StoredDefinition
+from pop_stream.model.revisions import VersionedDefinition
 from pop_stream.model.template import ParamName, TemplateParam
 
 Name = Literal["Customer", "Pool", "Insight", "Template"]
@@ -31,7 +31,7 @@ _INSIGHT_IDS: Final[Any] = (
 
 
 def definition_view(
-    stored: StoredDefinition, *, insight_ids: list[str] | None = None
+    stored: VersionedDefinition, *, insight_ids: list[str] | None = None
 ) -> dict[str, Any]:
     """A definition with what the store knows of it, every field present."""
     content = stored.definition.model_dump(mode="json")

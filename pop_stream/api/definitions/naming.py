@@ -11,7 +11,7 @@ from pop_stream.api.http.path_ids import id_pattern
 from pop_stream.model.definitions import Customer, Kind
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import ANYONE, Ownership, Principal
-from pop_stream.model.revisions import StoredDefinition
+from pop_stream.model.revisions import VersionedDefinition
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.tenancy import candidate_ids, display_id, is_qualified, resolve_unique
 from pop_stream.ports.definitions import DefinitionStore
@@ -38,7 +38,7 @@ class IdResolver:
         )
         return (resolve_unique(named, found),)
 
-    async def resolve_visible(self, request: web.Request) -> StoredDefinition | None:
+    async def resolve_visible(self, request: web.Request) -> VersionedDefinition | None:
         """The definition that the path means; None if the caller sees none."""
         if not id_pattern(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
             return None
@@ -88,7 +88,7 @@ class IdResolver:
         return {**content, "id": object_id}
 
 
-def ownership(stored: StoredDefinition) -> Ownership:
+def ownership(stored: VersionedDefinition) -> Ownership:
     """Whose it is; pools belong to operators."""
     one = stored.definition
     return one.ownership if isinstance(one, SharedDefinition | Customer) else Ownership(None)

@@ -30,7 +30,7 @@ from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.revisions import (
     Author,
     Revision,
-    StoredDefinition,
+    VersionedDefinition,
     create,
     parse_definition,
     patch,
@@ -142,7 +142,7 @@ class DefinitionEndpoints:
 
         revision = put(definition, condition_of(request))
 
-        def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+        def decide(before: VersionedDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
             nonlocal was_there
             was_there = before is not None
             return revision.decide(before)
@@ -168,7 +168,7 @@ class DefinitionEndpoints:
         await self._change(request, remove(self.kind, object_id, condition_of(request)))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
-    async def find(self, request: web.Request) -> StoredDefinition:
+    async def find(self, request: web.Request) -> VersionedDefinition:
         """The definition that the path names.
 
         Raises:
@@ -179,7 +179,7 @@ class DefinitionEndpoints:
             raise NotFoundError(self.kind, request.match_info[self.parameter][:200])
         return stored
 
-    async def _make(self, request: web.Request, revision: Revision) -> StoredDefinition:
+    async def _make(self, request: web.Request, revision: Revision) -> VersionedDefinition:
         stored = await self._change(request, revision)
         if stored is None:
             raise NotFoundError(self.kind, revision.object_id)
@@ -187,11 +187,11 @@ class DefinitionEndpoints:
 
     async def _change(
         self, request: web.Request, revision: Revision
-    ) -> StoredDefinition | None:
+    ) -> VersionedDefinition | None:
         """Store a revision; whether the caller may make it is checked in the transaction."""
         principal = principal_of(request)
 
-        def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+        def decide(before: VersionedDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
             self._expect_own(principal, before, revision.object_id)
             return revision.decide(before)
 
@@ -202,7 +202,7 @@ class DefinitionEndpoints:
         return outcome
 
     def _expect_own(
-        self, principal: Principal, before: StoredDefinition | None, object_id: str
+        self, principal: Principal, before: VersionedDefinition | None, object_id: str
     ) -> None:
         if before is not None:
             named = (self.kind, object_id)
@@ -233,7 +233,7 @@ class DefinitionEndpoints:
             raise InvalidError([Issue("body", type(content).__name__, message)])
         return content
 
-    async def _created(self, request: web.Request, stored: StoredDefinition) -> web.Response:
+    async def _created(self, request: web.Request, stored: VersionedDefinition) -> web.Response:
         visible_id = display_id(stored.definition.id, principal_of(request).customer_id)
         location = {"Location": f"{self.path}/{visible_id}"}
         return await self._answer(request, stored, HTTPStatus.CREATED, location)
@@ -241,7 +241,7 @@ class DefinitionEndpoints:
     async def _answer(
         self,
         request: web.Request,
-        stored: StoredDefinition,
+        stored: VersionedDefinition,
         status: HTTPStatus = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> web.Response:
@@ -249,7 +249,7 @@ class DefinitionEndpoints:
         return _json(content, status, {**etag(stored), **(headers or {})})
 
     async def _view(
-        self, stored: StoredDefinition, request: web.Request, fields: Sequence[str] | None
+        self, stored: VersionedDefinition, request: web.Request, fields: Sequence[str] | None
     ) -> dict[str, Any]:
         """With a pool, the insights that share it, unless nobody asks for them."""
         stored = stored.as_seen_by(principal_of(request).customer_id)

@@ -9,7 +9,7 @@ from aiohttp import web
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.route import QueryParameter
 from pop_stream.model.errors import Issue
-from pop_stream.model.revisions import Precondition, StoredDefinition
+from pop_stream.model.revisions import Precondition, VersionedDefinition
 
 _ETAG: Final = r'(W/)?("[0-9]{1,18}"|[0-9]{1,18})'
 
@@ -35,7 +35,7 @@ _TAG: Final = re.compile(r'(W/)?("?)([0-9]{1,18})\2')
 """Bare numbers are taken too: quotes are what shells eat."""
 
 
-def etag(stored: StoredDefinition) -> Mapping[str, str]:
+def etag(stored: VersionedDefinition) -> Mapping[str, str]:
     """The ETag header of a definition's version."""
     return {"ETag": f'"{stored.version}"'}
 
@@ -59,7 +59,7 @@ def condition_of(request: web.Request) -> Precondition:
     return Precondition(versions=versions, exists=exists)
 
 
-def is_known(request: web.Request, stored: StoredDefinition) -> bool:
+def is_known(request: web.Request, stored: VersionedDefinition) -> bool:
     """Whether the client says that it has this version already."""
     header = request.headers.get("If-None-Match")
     if header is None:

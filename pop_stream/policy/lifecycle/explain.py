@@ -22,7 +22,7 @@ _CAUSES = {"retry": "the attempt before failed", "lost": "its puller fell silent
 
 
 def explain(summary: Summary, answer: QueueDescribed | None) -> str:
-    """One sentence for the person who waits.
+    """Why an agenda waits, in one sentence for a person.
 
     Args:
         summary: What has been folded of the agenda.
@@ -32,8 +32,8 @@ def explain(summary: Summary, answer: QueueDescribed | None) -> str:
         reasons = "; ".join(f"{one.field}: {one.message}" for one in summary.issues)
         return f"refused: {reasons}"
     if summary.state.is_terminal:
-        is_told = summary.message and summary.state is not State.SUCCEEDED
-        said = f": {summary.message}" if is_told else ""
+        has_reason = summary.message and summary.state is not State.SUCCEEDED
+        said = f": {summary.message}" if has_reason else ""
         return f"it has ended: {summary.state.value}{said}"
     if answer is not None and answer.agenda is not None:
         held = _scheduler_view(answer.agenda, answer, summary)

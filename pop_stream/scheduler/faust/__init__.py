@@ -22,6 +22,7 @@ rows are missing, and the ticker wakes each partition with a record; the rows ar
 the first record is handled. On a revocation the record being handled is finished first, while
 the group waits, for at most half a session.
 
-Faust is pinned, and aiokafka by the lock file; contract tests fail when a private member or a fault changes.
+Faust is pinned, and aiokafka by the lock file; contract tests fail when a private member or a
+fault changes.
 Start reading at `worker`.
 """

@@ -10,7 +10,8 @@ from pop_stream.lab.replay.replay import (
     first_inexact_round,
     replay,
 )
-from pop_stream.model.events.codec import encode, frame, readable_events
+from pop_stream.model.events.codec import encode, frame
+from pop_stream.model.events.record_splitting import readable_events
 from pop_stream.model.events.scheduling import InsightTick
 
 
@@ -77,7 +78,7 @@ def test_of_a_frame_the_rest_is_used():
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b"7", b"\xff"])
-def test_what_is_no_event_is_told(value):
+def test_what_is_no_event_is_reported(value):
     events, reasons = readable_events(value)
     assert not events
     assert len(reasons) == 1

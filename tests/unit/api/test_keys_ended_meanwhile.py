@@ -71,9 +71,9 @@ class PatientDeliveries(MemoryDeliveries):
 
     meanwhile = staticmethod(lambda: None)
 
-    async def take(self, *wanted, **reply):
+    async def poll(self, *wanted, **reply):
         self.meanwhile()
-        return await super().take(*wanted, **reply)
+        return await super().poll(*wanted, **reply)
 
 
 async def test_what_was_waited_for_goes_to_the_next_caller_if_the_key_has_ended():

@@ -43,8 +43,8 @@ async def held(api):
 
 
 def events(api):
-    told = [json.loads(record.value) for record in api.publisher.records]
-    return [one for some in told for one in (some if isinstance(some, list) else [some])]
+    reported = [json.loads(record.value) for record in api.publisher.records]
+    return [one for some in reported for one in (some if isinstance(some, list) else [some])]
 
 
 async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api):
@@ -126,8 +126,8 @@ async def test_insight_that_does_not_exist_is_not_found(api):
 
 async def test_heartbeat_renews_the_lease_and_needs_no_database(held):
     held.summaries.is_away = True
-    status, heard = await held.post(f"{ATTEMPT}/heartbeat", HOLDER)
-    assert (status, heard["stop"], heard["lease_ms"]) == (200, None, 60_000)
+    status, answer = await held.post(f"{ATTEMPT}/heartbeat", HOLDER)
+    assert (status, answer["stop"], answer["lease_ms"]) == (200, None, 60_000)
     (renewed,) = events(held)
     assert (renewed["type"], renewed["attempt"], renewed["insight_id"]) == (
         "agenda.heartbeat",
@@ -136,15 +136,15 @@ async def test_heartbeat_renews_the_lease_and_needs_no_database(held):
     )
 
 
-async def test_progress_is_told_with_its_operations_and_what_was_appended(held):
+async def test_progress_is_reported_with_its_operations_and_what_was_appended(held):
     reports = [
         {"name": "fetch", "state": "succeeded", "result": {"size": 12}},
         {"name": "more", "state": "running", "percent": 10},
     ]
     new = [{"name": "more", "type": "sql", "payload": "@<fetch.out::/size>"}]
     body = {**HOLDER, "operations": reports, "append": {"by": "fetch", "operations": new}}
-    status, heard = await held.post(f"{ATTEMPT}/progress", body)
-    assert (status, heard["appended"]) == (200, ["more"])
+    status, answer = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, answer["appended"]) == (200, ["more"])
     _, progressed = events(held)
     assert progressed["operations"][0]["result"] == {"size": 12}
     (appended,) = progressed["appended"]
@@ -154,8 +154,8 @@ async def test_progress_is_told_with_its_operations_and_what_was_appended(held):
 async def test_what_the_agenda_has_already_is_not_appended_again(held):
     new = [{"name": "store", "type": "sql"}]
     body = {**HOLDER, "append": {"by": "fetch", "operations": new}}
-    status, heard = await held.post(f"{ATTEMPT}/progress", body)
-    assert (status, heard["appended"]) == (200, [])
+    status, answer = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, answer["appended"]) == (200, [])
     assert [one["type"] for one in events(held)] == ["agenda.heartbeat"]
 
 
@@ -193,22 +193,22 @@ async def test_an_invalid_report_is_refused_and_publishes_nothing(held, report, 
         ({"outcome": "failed", "message": "no", "retryable": False}, "agenda.failed"),
     ],
 )
-async def test_completion_is_told_as_its_outcome(held, end, kind):
+async def test_completion_is_reported_as_its_outcome(held, end, kind):
     status, _ = await held.post(f"{ATTEMPT}/complete", {**HOLDER, **end})
     assert status == 200
-    (told,) = events(held)
-    assert (told["type"], told["attempt"]) == (kind, 2)
-    assert told.get("spent_s", {}) == end.get("spent_s", {})
-    assert told.get("message") == end.get("message")
+    (reported,) = events(held)
+    assert (reported["type"], reported["attempt"]) == (kind, 2)
+    assert reported.get("spent_s", {}) == end.get("spent_s", {})
+    assert reported.get("message") == end.get("message")
 
 
 @pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
-async def test_wanted_stop_is_told_and_an_outdated_attempt_refused(held, what):
+async def test_wanted_stop_is_reported_and_an_outdated_attempt_refused(held, what):
     body = {**HOLDER, **({"outcome": "stopped"} if what == "complete" else {})}
     stop = AttemptStop(agenda_id="a1", insight_id="files", attempt=2, reason="expired")
     held.deliveries.stops["a1"] = stop
-    status, heard = await held.post(f"{ATTEMPT}/{what}", body)
-    assert (status, heard["stop"]) == (200, "expired")
+    status, answer = await held.post(f"{ATTEMPT}/{what}", body)
+    assert (status, answer["stop"]) == (200, "expired")
     held.deliveries.stops["a1"] = msgspec.structs.replace(stop, reason="outdated")
     status, problem = await held.post(f"{ATTEMPT}/{what}", body)
     assert (status, problem["code"]) == (409, "lease_lost")
@@ -233,8 +233,8 @@ def report_of(what):
         ({"attempt": 2, "state": State.RETRYING}, ("ended", "retrying")),
     ],
 )
-async def test_whoever_reports_on_an_attempt_that_is_over_is_told_why(held, changes, why, what):
-    """Ended by others, and no stop was told, or none is remembered."""
+async def test_whoever_reports_on_an_attempt_that_is_over_learns_why(held, changes, why, what):
+    """Ended by others, and no stop was published, or none is remembered."""
     held.summaries.put(summary(**changes))
     status, problem = await held.post(f"{ATTEMPT}/{what}", report_of(what))
     assert (status, problem["code"]) == (409, "lease_lost")
@@ -264,7 +264,7 @@ async def test_an_attempt_is_not_over_because_the_summary_is_behind(held, known,
 @REPORTS
 @pytest.mark.parametrize(("days", "status"), [(29, 200), (31, 409)])
 async def test_what_is_kept_no_more_has_ended(api, days, status, what):
-    """Its summary would have told so for thirty days."""
+    """Its summary would have shown it for thirty days."""
     accepted_at = ManualClock().now() - timedelta(days=days)
     report = report_of(what) | holder(emitted(accepted_at=accepted_at))
     found, problem = await api.post(f"{ATTEMPT}/{what}", report)
@@ -285,7 +285,7 @@ async def test_what_was_removed_has_ended_and_its_id_may_be_used_anew(held, what
 
 
 ENDED_BEFORE = pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "reported"),
     [
         (State.SUCCEEDED, ("agenda.succeeded", 2, None)),
         (State.CANCELLED, ("agenda.failed", 2, "the agenda had ended before, cancelled")),
@@ -294,28 +294,28 @@ ENDED_BEFORE = pytest.mark.parametrize(
 
 
 @ENDED_BEFORE
-async def test_what_had_ended_before_is_handed_to_nobody_and_its_end_is_told_again(
-    api, state, told
+async def test_what_had_ended_before_is_delivered_to_nobody_and_its_end_is_reported_again(
+    api, state, reported
 ):
-    """Its end was told in the moment in which the scheduler took its attempt for lost."""
+    """Its end was reported in the moment in which the scheduler took its attempt for lost."""
     api.summaries.put(summary(attempt=1, state=state))
     api.deliveries.by_insight["files"] = [emitted(run_from=1, resumes=True), emitted("a2", 1)]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
     renewed, end = events(api)
     assert (renewed["type"], renewed["agenda_id"]) == ("agenda.heartbeat", "a2")
-    assert (end["type"], end["attempt"], end.get("message")) == told
+    assert (end["type"], end["attempt"], end.get("message")) == reported
 
 
 @REPORTS
 @ENDED_BEFORE
-async def test_whoever_is_at_what_had_ended_before_is_told_so(api, state, told, what):
+async def test_whoever_is_at_what_had_ended_before_learns_so(api, state, reported, what):
     api.summaries.put(summary(attempt=1, state=state))
     report = report_of(what) | holder(emitted(run_from=1))
     status, problem = await api.post(f"{ATTEMPT}/{what}", report)
     assert (status, problem["reason"], problem["state"]) == (409, "ended", state.value)
     (end,) = events(api)
-    assert (end["type"], end["attempt"], end.get("message")) == told
+    assert (end["type"], end["attempt"], end.get("message")) == reported
 
 
 async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(api):
@@ -332,10 +332,14 @@ async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(ap
 async def test_a_process_that_never_saw_the_attempt_takes_reports_on_it(api, what):
     """Not even the database need be there."""
     api.summaries.is_away = True
-    status, heard = await api.post(f"{ATTEMPT}/{what}", report_of(what))
-    assert (status, heard["lease_ms"]) == (200, 60_000)
-    *_, told = events(api)
-    assert (told["agenda_id"], told["insight_id"], told["attempt"]) == ("a1", "files", 2)
+    status, answer = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, answer["lease_ms"]) == (200, 60_000)
+    *_, reported = events(api)
+    assert (reported["agenda_id"], reported["insight_id"], reported["attempt"]) == (
+        "a1",
+        "files",
+        2,
+    )
 
 
 async def test_names_of_operations_are_believed_while_they_cannot_be_looked_up(held):

@@ -49,8 +49,8 @@ def publisher() -> MemoryPublisher:
 
 
 def heartbeats(publisher: MemoryPublisher) -> list[dict[str, Any]]:
-    told = [json.loads(one.value or b"") for one in publisher.on("pop.agenda-events")]
-    events = [one for some in told for one in (some if isinstance(some, list) else [some])]
+    reported = [json.loads(one.value or b"") for one in publisher.on("pop.agenda-events")]
+    events = [one for some in reported for one in (some if isinstance(some, list) else [some])]
     return [one for one in events if one["type"] == "agenda.heartbeat"]
 
 
@@ -73,36 +73,36 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
     assert not [*dispatcher._claimer]
 
 
-# ---- what a closed counter has left ----
+# ---- what a closed dispatch has left ----
 
 
 def returns(publisher: MemoryPublisher) -> list[str]:
-    told = [decode_poll_demand(one.value or b"") for one in publisher.on("pop.poll-demand")]
-    return [one.emitted.agenda_id for one in told if isinstance(one, DeliveryReturned)]
+    reported = [decode_poll_demand(one.value or b"") for one in publisher.on("pop.poll-demand")]
+    return [one.emitted.agenda_id for one in reported if isinstance(one, DeliveryReturned)]
 
 
-def counter_of(dispatcher: Dispatcher) -> _InsightDispatch:
+def dispatch_of(dispatcher: Dispatcher) -> _InsightDispatch:
     """An open one, of which nobody wants anything."""
     demand = PollDemand("d1")
-    counter = dispatcher._dispatches["media"] = _InsightDispatch(demand, _DemandSlots(demand))
-    return counter
+    dispatch = dispatcher._dispatches["media"] = _InsightDispatch(demand, _DemandSlots(demand))
+    return dispatch
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
-async def test_what_a_closed_counter_has_left_goes_to_the_next_dispatcher_at_once(
+async def test_what_a_closed_dispatch_has_left_goes_to_the_next_dispatcher_at_once(
     dispatcher, publisher, comes
 ):
-    counter = counter_of(dispatcher)
+    dispatch = dispatch_of(dispatcher)
     if comes == "before":
-        dispatcher.start(counter, emitted(lease_ms=60_000))
+        dispatcher.start(dispatch, emitted(lease_ms=60_000))
     dispatcher.close_all()
     if comes == "after":
-        dispatcher.start(counter, emitted(lease_ms=60_000))
+        dispatcher.start(dispatch, emitted(lease_ms=60_000))
     now_s = monotonic()
     dispatcher._expire(now_s + 10)
     dispatcher.orphaned.rebalance_ended(now_s)
     dispatcher._expire(now_s + 1)
-    assert returns(publisher) == [], "not all may hear it yet"
+    assert returns(publisher) == [], "not all may read it yet"
     dispatcher._expire(now_s + 3)
     await until(lambda: returns(publisher))
     dispatcher._expire(now_s + 6)
@@ -112,8 +112,8 @@ async def test_what_a_closed_counter_has_left_goes_to_the_next_dispatcher_at_onc
 
 
 async def test_what_may_have_lost_its_lease_meanwhile_is_left_to_that(dispatcher, publisher):
-    counter = counter_of(dispatcher)
-    dispatcher.start(counter, emitted(lease_ms=2_000))
+    dispatch = dispatch_of(dispatcher)
+    dispatcher.start(dispatch, emitted(lease_ms=2_000))
     dispatcher.close_all()
     dispatcher.orphaned.rebalance_ended(monotonic())
     dispatcher._expire(monotonic() + 10)
@@ -122,46 +122,46 @@ async def test_what_may_have_lost_its_lease_meanwhile_is_left_to_that(dispatcher
     assert returns(publisher) == []
 
 
-async def test_a_counter_stays_open_for_what_was_returned_to_it(dispatcher):
-    counter = counter_of(dispatcher)
-    dispatcher.start(counter, emitted(lease_ms=60_000))
+async def test_a_dispatch_stays_open_for_what_was_returned_to_it(dispatcher):
+    dispatch = dispatch_of(dispatcher)
+    dispatcher.start(dispatch, emitted(lease_ms=60_000))
     now_s = monotonic()
     dispatcher._expire(now_s + LINGER_S)
-    assert not counter.stop.is_set()
+    assert not dispatch.stop.is_set()
     dispatcher._expire(now_s + 31)
-    assert counter.stop.is_set()
+    assert dispatch.stop.is_set()
 
 
 async def test_nothing_is_claimed_for_callers_while_much_is_not_published_yet(
     dispatcher: Dispatcher, publisher: MemoryPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few agendas that is: they are counted by their bytes."""
-    answers, ingests = asyncio.Event(), list[Any]()
+    answers, contexts = asyncio.Event(), list[Any]()
     publish = publisher.publish
 
     async def slow(records: Any) -> Any:
         await answers.wait()
         return await publish(records)
 
-    async def run_subscription(_: Any, __: str, ingest: Any, stop: asyncio.Event) -> None:
-        ingests.append(ingest)
+    async def run_subscription(_: Any, __: str, context: Any, stop: asyncio.Event) -> None:
+        contexts.append(context)
         await stop.wait()
 
     monkeypatch.setattr(publisher, "publish", slow)
     monkeypatch.setattr("pop_stream.http_pull.dispatcher.run_subscription", run_subscription)
     async with asyncio.TaskGroup() as feeds:
-        counter = dispatcher._open("media", feeds)
-        await until(lambda: ingests)
+        dispatch = dispatcher._open("media", feeds)
+        await until(lambda: contexts)
         large = emitted(agenda=msgspec.Raw(b'"' + bytes(900_000) + b'"'))
-        counter.demand.update(
+        dispatch.demand.update(
             PollWanted(insight_id="media", api_id="x", wanted=100), monotonic()
         )
         for _ in range(37):
-            dispatcher._deliver(counter, large)
-            assert not ingests[0].reporter.is_full
-        dispatcher._deliver(counter, large)
-        assert ingests[0].reporter.is_full
+            dispatcher._deliver(dispatch, large)
+            assert not contexts[0].reporter.is_full
+        dispatcher._deliver(dispatch, large)
+        assert contexts[0].reporter.is_full
         answers.set()
-        await until(lambda: not ingests[0].reporter.is_full)
-        counter.stop.set()
+        await until(lambda: not contexts[0].reporter.is_full)
+        dispatch.stop.set()
     assert len(publisher.on("pop.deliveries")) == 38

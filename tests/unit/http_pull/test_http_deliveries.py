@@ -21,45 +21,45 @@ class Publisher:
             self.published.put_nowait(decode_poll_demand(record.value))
 
 
-async def test_nothing_is_asked_for_before_it_could_be_heard_what_is_handed_out():
+async def test_no_demand_is_published_before_deliveries_can_be_read():
     """It would never come, and its agenda not before the end of the lease."""
     publisher = Publisher()
-    handouts = KafkaHttpDeliveries(Settings(), publisher)
-    telling = asyncio.create_task(handouts._publish_demand())
+    deliveries = KafkaHttpDeliveries(Settings(), publisher)
+    publishing = asyncio.create_task(deliveries._publish_demand())
     waits = timedelta(seconds=30)
-    taking = asyncio.create_task(handouts.take("media", 1, waits, is_connected=lambda: True))
+    taking = asyncio.create_task(deliveries.poll("media", 1, waits, is_connected=lambda: True))
     try:
         for _ in range(20):
             await asyncio.sleep(0)
         assert publisher.published.empty()
-        handouts._followers[0].following.set()
+        deliveries._followers[0].following.set()
         async with asyncio.timeout(5):
-            told = await publisher.published.get()
-        assert isinstance(told, PollWanted)
-        assert (told.insight_id, told.wanted) == ("media", 1)
+            reported = await publisher.published.get()
+        assert isinstance(reported, PollWanted)
+        assert (reported.insight_id, reported.wanted) == ("media", 1)
     finally:
-        for task in (telling, taking):
+        for task in (publishing, taking):
             task.cancel()
-        await asyncio.gather(telling, taking, return_exceptions=True)
+        await asyncio.gather(publishing, taking, return_exceptions=True)
 
 
 async def test_what_callers_left_behind_is_bounded_by_its_bytes():
     """While Kafka takes nothing; what is beyond comes back by its lease."""
     publisher = Publisher()
-    handouts = KafkaHttpDeliveries(Settings(), publisher)
+    deliveries = KafkaHttpDeliveries(Settings(), publisher)
     large = emitted(agenda=msgspec.Raw(b'"' + b"x" * 1_000_000 + b'"'))
     for _ in range(100):
-        handouts.return_delivery(large)
-    kept = handouts._returned.qsize()
+        deliveries.return_delivery(large)
+    kept = deliveries._returned.qsize()
     assert MAX_RETURNED_BYTES < kept * 1_000_000 < MAX_RETURNED_BYTES + 2_000_000
-    giving = asyncio.create_task(handouts._publish_returned())
+    giving = asyncio.create_task(deliveries._publish_returned())
     try:
         async with asyncio.timeout(20):
             for _ in range(kept):
                 await publisher.published.get()
-            while handouts._returned_bytes:  # noqa: ASYNC110  # the task goes on right after
+            while deliveries._returned_bytes:  # noqa: ASYNC110  # the task goes on right after
                 await asyncio.sleep(0)
-        handouts.return_delivery(large)
+        deliveries.return_delivery(large)
         async with asyncio.timeout(20):
             await publisher.published.get()
     finally:

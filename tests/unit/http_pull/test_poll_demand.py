@@ -81,11 +81,11 @@ def test_process_that_speaks_is_not_silent(demand):
 
 
 def test_counts_of_other_dispatchers_do_not_count(demand):
-    told = PollWanted(insight_id="media", api_id="x", wanted=1, received={"other": 9})
-    demand.update(told, 0)
+    reported = PollWanted(insight_id="media", api_id="x", wanted=1, received={"other": 9})
+    demand.update(reported, 0)
     assert [demand.next_process(), demand.next_process()] == ["x", None]
-    told = PollWanted(insight_id="media", api_id="x", wanted=1, received={"other": 10})
-    demand.update(told, 1)
+    reported = PollWanted(insight_id="media", api_id="x", wanted=1, received={"other": 10})
+    demand.update(reported, 1)
     assert demand.next_process() is None, "what was sent has not arrived"
 
 

@@ -48,7 +48,7 @@ def test_stop_of_an_older_attempt_does_not_replace_a_newer_one():
     assert stops.of("a1", 2) == stop(attempt=2)
 
 
-def test_what_was_heard_of_longest_ago_is_forgotten_first():
+def test_what_was_named_longest_ago_is_forgotten_first():
     stops = StopRegistry(size=2)
     for agenda_id in ("a1", "a2", "a1", "a3"):
         stops.remember(stop(agenda_id))

@@ -1,4 +1,4 @@
-"""What the API let in is not refused by an ingest that has not heard of its insight yet."""
+"""What the API admitted is not refused by an ingest that does not know its insight yet."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def judged_by(*versions):
     ]
 
 
-async def told_of(records, source):
+async def reported_of(records, source):
     publisher = MemoryPublisher()
     ingest = Ingest(Settings(), publisher, source, WallClock())
     handling = asyncio.create_task(ingest.handle(records))
@@ -66,11 +66,11 @@ async def told_of(records, source):
 
 
 async def test_ingest_waits_for_the_definitions_that_the_api_validated_by():
-    assert await told_of(judged_by(b"3", b"7", b"5"), Source()) == [AgendaAccepted] * 3
+    assert await reported_of(judged_by(b"3", b"7", b"5"), Source()) == [AgendaAccepted] * 3
 
 
-async def test_a_version_made_up_does_not_keep_intake_from_waiting_for_a_real_one():
-    assert await told_of(judged_by(b"7", b"8", b"9" * 18), Source()) == [AgendaAccepted] * 3
+async def test_a_version_made_up_does_not_keep_ingest_from_waiting_for_a_real_one():
+    assert await reported_of(judged_by(b"7", b"8", b"9" * 18), Source()) == [AgendaAccepted] * 3
 
 
 @pytest.mark.parametrize("version", [b"0", b"5", b"-9", b"many", b"9" * 30, b"", None])
@@ -82,22 +82,22 @@ async def test_what_is_no_newer_or_no_version_is_not_waited_for(version):
 
 
 async def test_versions_that_are_not_written_hold_nobody_up():
-    abreast = DefinitionsBarrier(Source(Definitions(version=7)))
+    barrier = DefinitionsBarrier(Source(Definitions(version=7)))
     with capture_logs() as logs:
         async with asyncio.timeout(1):
             for version in range(8, 2_000):
-                await abreast.catch_up(judged_by(b"%d" % version))
+                await barrier.catch_up(judged_by(b"%d" % version))
     assert not logs
 
 
 @pytest.mark.parametrize("end", [7, -1])
-async def test_definitions_that_cannot_be_read_are_waited_for_once_and_told_of(end):
+async def test_definitions_that_cannot_be_read_are_waited_for_once_and_logged(end):
     source = Source(end=end)
-    abreast = DefinitionsBarrier(source, max_wait_s=0.01)
+    barrier = DefinitionsBarrier(source, max_wait_s=0.01)
     with capture_logs() as logs:
         async with asyncio.timeout(1):
             for _ in range(2_000):
-                await abreast.catch_up(judged_by(b"7"))
+                await barrier.catch_up(judged_by(b"7"))
     assert source.asked == 1
     assert [(one["event"], one["known"], one["wanted"]) for one in logs] == [
         ("definitions.stale", 0, 7)

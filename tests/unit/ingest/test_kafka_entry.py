@@ -27,11 +27,11 @@ CUSTOMERS = {
 
 
 class Hall:
-    """A processor with a door of its own."""
+    """A processor with a quota ledger of its own."""
 
     def __init__(self, secret=None, name="ingest"):
-        self.door = QuotaLedger(name, CUSTOMERS.get)
-        self.admission = KafkaSubmissionQuota(self.door, secret)
+        self.ledger = QuotaLedger(name, CUSTOMERS.get)
+        self.admission = KafkaSubmissionQuota(self.ledger, secret)
         insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
         self.processor = SubmissionProcessor(
             Topics("pop."),
@@ -50,7 +50,7 @@ class Hall:
 
     def fill(self, present=12):
         near = CapacityLimit(what="agendas", limit=10, present=present)
-        self.door.apply(BacklogUsage(insight_id="web", at=NOW, capacity_limit=near), now_s=0)
+        self.ledger.apply(BacklogUsage(insight_id="web", at=NOW, capacity_limit=near), now_s=0)
 
 
 def sent(customer_id, offset=0, *, count=1, after_s=0.0, headers=()):
@@ -60,7 +60,7 @@ def sent(customer_id, offset=0, *, count=1, after_s=0.0, headers=()):
     return record(value, offset=offset, timestamp=timestamp, headers=headers)
 
 
-def test_of_a_list_so_many_are_let_in_as_may_be_ready_and_the_rest_is_told_why():
+def test_of_a_list_so_many_are_admitted_as_may_be_ready_and_the_rest_is_answered_why():
     hall = Hall()
     accepted, refused, [letter] = hall.sort(sent("few", count=5), sent("free", 1, count=5))
     assert (accepted, refused) == (2 + 5, 3)
@@ -77,7 +77,7 @@ def test_what_was_refused_can_be_submitted_again():
     assert json.loads(bytes(refused.agenda))["customer_id"] == "few"
 
 
-def test_what_waited_for_intake_is_no_faster_for_it():
+def test_what_waited_for_ingest_is_no_faster_for_it():
     hall = Hall()
     late = NOW + timedelta(hours=1)
     records = [sent("slow", offset, after_s=offset) for offset in range(5)]
@@ -100,7 +100,7 @@ def test_what_the_api_let_in_is_not_refused_any_more_but_counts(secret):
     stamp = sign(SECRET, key=None, value=plain.value)
     header = ADMITTED_HEADER if secret is None else (RECORD_SIGNATURE_HEADER, stamp)
     assert hall.sort(sent("few", count=4, headers=[header]))[:2] == (4, 0)
-    assert hall.door.ready_count("few") == 4
+    assert hall.ledger.ready_count("few") == 4
     assert not hall.admission.take_has_decided()
 
 
@@ -116,7 +116,7 @@ def test_what_may_have_been_accepted_before_a_crash_is_not_refused_any_more():
     records = [sent("few", 7, count=2), sent("few", 8)]
     assert before.sort(*records)[:2] == (2, 1)
     assert before.admission.take_has_decided()
-    after.door.apply(before.door.begin({0: 9}), now_s=0)
+    after.ledger.apply(before.ledger.begin({0: 9}), now_s=0)
     after.fill()
     assert after.sort(*records)[:2] == (3, 0)
     assert after.sort(sent("few", 9))[:2] == (0, 1)

@@ -50,10 +50,10 @@ def tokens():
 
 
 def sent(body, *, token=None, offset=0, **headers):
-    told = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    got = [(name.replace("_", "-"), value) for name, value in headers.items()]
     if token is not None:
-        told.append(("Authorization", f"Bearer {token}".encode()))
-    return record(json.dumps(body).encode(), key=b"k", offset=offset, headers=told)
+        got.append(("Authorization", f"Bearer {token}".encode()))
+    return record(json.dumps(body).encode(), key=b"k", offset=offset, headers=got)
 
 
 async def sort(gate, *records):
@@ -166,7 +166,7 @@ async def test_ids_that_customers_choose_are_theirs_and_those_of_operators_are_f
 @pytest.mark.parametrize(
     "fault", [{"operations": []}, {"priority": "urgent"}, {"template_id": "none"}]
 )
-async def test_what_is_refused_is_told_to_nobody_but_its_sender(tokens, fault):
+async def test_what_is_refused_is_shown_to_nobody_but_its_sender(tokens, fault):
     """A record that is not sound either must not leave a trace among another's agendas."""
     foreign = AGENDA | {"customer_id": "beta"} | fault
     result, (letter,) = await sort(strict(tokens), sent(foreign, token=GOOD))
@@ -206,9 +206,9 @@ async def test_a_sender_runs_only_templates_that_it_sees(tokens):
         result = BatchResult()
         run = sent({"template_id": named}, token=GOOD)
         processor.add(result, run, now=NOW, sender=ACME)
-        told = [
+        got = [
             msgspec.json.decode(one.value, type=RecordRefused).code
             for one in result.dead_letters
         ]
-        assert told == [code] * len(told)
+        assert got == [code] * len(got)
         assert bool(result.routed) is (code is None)

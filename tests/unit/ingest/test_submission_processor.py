@@ -1,4 +1,4 @@
-"""What becomes of submissions: accepted, refused, or buried; never lost, never fatal."""
+"""What becomes of submissions: accepted, refused, or dead-lettered; never lost, never fatal."""
 
 import base64
 import json
@@ -89,7 +89,7 @@ def test_a_refusal_says_what_is_wrong_and_keeps_the_record():
 
 
 @pytest.mark.parametrize("value", [None, b"", b"  ", b"7", b'"x"', b"\xff\xfe", b"null", b"{"])
-def test_what_is_no_agenda_is_buried(value):
+def test_what_is_no_agenda_is_dead_lettered(value):
     result = sort(record(value))
     [letter] = letters(result)
     assert letter.code in {"unreadable_record", "submission_refused"}
@@ -97,7 +97,7 @@ def test_what_is_no_agenda_is_buried(value):
 
 
 @pytest.mark.parametrize("value", [b"[", b"[1", b"[NaN]", b"[" * 100_000])
-def test_a_list_that_cannot_be_read_is_buried_whole(value):
+def test_a_list_that_cannot_be_read_is_dead_lettered_whole(value):
     [letter] = letters(sort(record(value)))
     assert letter.code == "unreadable_record"
 
@@ -132,12 +132,12 @@ def test_a_second_reading_gives_the_same():
     assert first.lifecycle == second.lifecycle
 
 
-def test_a_refusal_is_told_under_the_key_of_a_lone_agenda():
+def test_a_refusal_is_reported_under_the_key_of_a_lone_agenda():
     [refused] = sort(of({"customer_id": "acme"}, key=b"k1")).lifecycle
     assert (refused.agenda_id, refused.customer_id) == ("k1", "acme")
 
 
-def test_a_refusal_in_a_list_is_not_told_under_the_key_of_another():
+def test_a_refusal_in_a_list_is_not_reported_under_the_key_of_another():
     result = sort(of([agenda(), {"customer_id": "acme"}], key=b"k1"))
     assert [type(one) for one in result.lifecycle] == [AgendaAccepted]
 
@@ -227,7 +227,7 @@ def test_a_list_is_as_large_as_its_record():
     assert ids(sort(of(many))) == [one["id"] for one in many]
 
 
-def test_a_list_that_would_take_all_day_is_buried():
+def test_a_list_that_would_take_all_day_is_dead_lettered():
     [letter] = letters(sort(record(TWISTED["a list beyond all"])))
     assert letter.reason == "a list of 400001; at most 10000 agendas fit one record"
 
@@ -237,9 +237,9 @@ def test_what_only_lacks_a_definition_can_be_submitted_again():
     anonymous = {"customer_id": "acme", "operations": [{"name": "a", "type": "unheard"}]}
     run = {"id": "r1", "template_id": "none"}
     sorted_ = sort(of([anonymous, run, {"id": "bad"}], offset=3))
-    told = {event.agenda_id: event for event in sorted_.lifecycle}
-    assert json.loads(bytes(told["r1"].agenda)) == run
-    assert told["bad"].agenda is msgspec.UNSET
-    [made] = told.keys() - {"r1", "bad"}
-    assert json.loads(bytes(told[made].agenda)) == anonymous
-    assert "template" in told["r1"].issues[0].field
+    got = {event.agenda_id: event for event in sorted_.lifecycle}
+    assert json.loads(bytes(got["r1"].agenda)) == run
+    assert got["bad"].agenda is msgspec.UNSET
+    [made] = got.keys() - {"r1", "bad"}
+    assert json.loads(bytes(got[made].agenda)) == anonymous
+    assert "template" in got["r1"].issues[0].field

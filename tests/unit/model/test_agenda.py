@@ -120,7 +120,7 @@ def test_a_malformed_agenda_is_refused_with_field_and_remedy(data, field, words)
     assert words in found[field]
 
 
-def test_every_fault_is_told_at_once():
+def test_every_fault_is_reported_at_once():
     found = faults(document(operation("a", depends_on=["x", "y"]), operation("a"), priority=5))
     assert {*found} == {
         "operations[0].depends_on[0]",
@@ -129,7 +129,7 @@ def test_every_fault_is_told_at_once():
     }
 
 
-def test_what_pop_called_otherwise_is_told_by_its_name_here():
+def test_what_pop_called_otherwise_is_answered_with_its_name_here():
     as_in_pop = {
         "customerId": "acme",
         "linkId": "l1",
@@ -148,7 +148,7 @@ def test_what_pop_called_otherwise_is_told_by_its_name_here():
     }
 
 
-def test_an_account_that_was_an_url_is_told_what_an_id_may_be():
+def test_an_account_that_was_an_url_is_answered_with_what_an_id_may_be():
     account = document(operation("a"), customer_id="http://host/data/Account/31")
     words = "may hold letters, digits and ._:~-, and begins with a letter or digit"
     assert faults(account) == {"customer_id": words}
@@ -161,8 +161,8 @@ def test_params_that_steered_an_agenda_in_pop_are_not_ignored_in_silence():
         operation("c", params={"agenda.operation.generator": {"operationsJsonPointer": "/x"}}),
         params={"doNotRun": True, "maximumAttempts": 2, "externalId": "x", "dependsOn": "a"},
     )
-    told = faults(steering)
-    assert {field: one.split("use ")[1] for field, one in told.items()} == {
+    got = faults(steering)
+    assert {field: one.split("use ")[1] for field, one in got.items()} == {
         "params.doNotRun": "the agenda's field hold",
         "params.maximumAttempts": "the agenda's field max_attempts",
         "operations[1].params.dependsOn": "the operation's field depends_on, a list",
@@ -211,7 +211,7 @@ def test_too_many_operations_are_refused_before_each_is_looked_at():
     assert faults(least) == {"operations": f"at most {MAX_OPERATIONS} fit"}
 
 
-def test_a_large_agenda_that_is_no_list_of_operations_is_told_so():
+def test_a_large_agenda_that_is_no_list_of_operations_is_reported_so():
     assert "array" in faults(document(operations="x" * 70_000))["operations"]
 
 
@@ -286,8 +286,8 @@ def test_what_was_accepted_once_is_read_as_it_was():
 
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31t13:00:00.5+01:00"])
 def test_instants_are_rfc_3339(text):
-    told = parse_agenda(document(not_before=text)).not_before
-    assert told.astimezone(UTC).replace(microsecond=0) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    got = parse_agenda(document(not_before=text)).not_before
+    assert got.astimezone(UTC).replace(microsecond=0) == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00", "2026-02-30T12:00:00Z", "soon"])
@@ -297,9 +297,9 @@ def test_what_is_no_instant_is_refused(text):
 
 @pytest.mark.parametrize("expires_at", ["2026-01-01T00:00:00Z", "2025-12-31T23:59:59Z"])
 def test_one_that_would_expire_before_it_may_start_is_refused(expires_at):
-    told = faults(document(not_before="2026-01-01T01:00:00+01:00", expires_at=expires_at))
-    assert [*told] == ["expires_at"]
-    assert "must be later than not_before, 2026-01-01T01:00:00+01:00" in told["expires_at"]
+    got = faults(document(not_before="2026-01-01T01:00:00+01:00", expires_at=expires_at))
+    assert [*got] == ["expires_at"]
+    assert "must be later than not_before, 2026-01-01T01:00:00+01:00" in got["expires_at"]
 
 
 def test_one_may_expire_right_after_it_may_start():

@@ -24,8 +24,8 @@ def test_an_agenda_grows_to_the_most_operations_and_not_beyond():
     assert f"at most {MAX_OPERATIONS} fit" in issue.message
 
 
-def test_what_a_foreign_puller_appended_unsoundly_is_told_by_field():
-    told = AppendedOperation(by="a", at=START, operation=msgspec.Raw(b'{"name": "b"}'))
+def test_what_a_foreign_puller_appended_unsoundly_is_refused_by_field():
+    got = AppendedOperation(by="a", at=START, operation=msgspec.Raw(b'{"name": "b"}'))
     with pytest.raises(SubmissionError) as refused:
-        decode_appended([told])
+        decode_appended([got])
     assert [issue.field for issue in refused.value.issues] == ["type"]

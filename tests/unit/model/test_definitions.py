@@ -47,7 +47,7 @@ def test_keys_name_kind_and_id():
         ("insight/a", b'{"id":"a","mappers":{"params":["tier"]}}', "pattern"),
     ],
 )
-def test_a_wrong_record_is_told_why(key, value, words):
+def test_a_wrong_record_is_answered_with_why(key, value, words):
     with pytest.raises(UnreadableRecordError, match=words):
         decode_definition(key, value)
 

@@ -121,13 +121,13 @@ def test_other_offsets_are_the_same_instant():
     ],
 )
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda one: str(one)[:12])
-def test_what_is_no_event_is_told(decode, value):
+def test_what_is_no_event_is_reported(decode, value):
     with pytest.raises(UnreadableRecordError):
         decode(value)
 
 
 @pytest.mark.parametrize("value", UNREADABLE[1:], ids=lambda one: str(one)[:12])
-def test_what_is_no_placed_agenda_or_answer_is_told(value):
+def test_what_is_no_placed_agenda_or_answer_is_reported(value):
     with pytest.raises(UnreadableRecordError):
         decode_routed(value)
     with pytest.raises(UnreadableRecordError):

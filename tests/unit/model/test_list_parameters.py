@@ -75,7 +75,7 @@ def test_a_filter_is_read_by_the_type_of_its_field(kind, name, text, values):
     assert [type(one) for one in found.values] == [type(one) for one in values]
 
 
-def test_a_filter_told_twice_fits_either():
+def test_a_filter_given_twice_fits_either():
     [found] = filters("customer", ("id", "a"), ("id", "b"))
     assert found.values == ("a", "b")
 

@@ -71,7 +71,7 @@ def test_admin_of_a_customer_counts_for_nothing():
 
 
 @pytest.mark.parametrize("case", ["acme", "ACME", "Acme"])
-def test_allowed_customers_are_told_ignoring_case(case):
+def test_allowed_customers_are_compared_ignoring_case(case):
     insight = Insight(id="i", owner="beta", visibility="allowed", allowed=(case,))
     assert READER.sees(insight.ownership)
 

@@ -17,7 +17,7 @@ from pop_stream.model.definitions import (
 from pop_stream.model.errors import DefinitionError, NotFoundError, PreconditionError
 from pop_stream.model.revisions import (
     Precondition,
-    StoredDefinition,
+    VersionedDefinition,
     apply_merge_patch,
     parse_definition,
     patch,
@@ -30,7 +30,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def stored(definition, version=3):
-    return StoredDefinition(definition, version, AT, AT)
+    return VersionedDefinition(definition, version, AT, AT)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_content_is_read_strictly(content):
 def test_an_id_is_that_of_the_path():
     known = stored(Customer(id="acme", weight=2))
     assert patch("customer", "acme", {"id": "acme", "weight": 3}).decide(known).weight == 3
-    for content, told in (
+    for content, got in (
         ({"id": "beta"}, "the path says 'acme'"),
         ({"id": None}, "taken away"),
     ):
@@ -116,7 +116,7 @@ def test_an_id_is_that_of_the_path():
             patch("customer", "acme", content).decide(known)
         [issue] = error.value.issues
         assert issue.field == "id"
-        assert told in issue.message
+        assert got in issue.message
 
 
 def test_what_a_definition_needs_and_keeps():

@@ -66,8 +66,8 @@ def test_a_tracestate_is_taken_only_as_the_standard_has_it(text, kept):
 def test_what_is_malformed_counts_as_absent():
     assert Trace.of({"traceparent": "nonsense", "tracestate": "a=1"}) is None
     assert Trace.of({"tracestate": "a=1"}) is None
-    told = {"traceparent": PARENT, "tracestate": "A=1", "x-correlation-id": "a b"}
-    assert Trace.of(told) == Trace(traceparent=PARENT)
+    got = {"traceparent": PARENT, "tracestate": "A=1", "x-correlation-id": "a b"}
+    assert Trace.of(got) == Trace(traceparent=PARENT)
 
 
 @pytest.mark.parametrize("text", ["a", "a=1,a=2", "A=1", "a=1 , b=2", ""])
@@ -107,8 +107,8 @@ async def test_http_hands_it_on_in_the_records_headers_and_logs_it():
     }
     own = {"pop-admitted": b"1", "pop-definitions": b"0"}
     assert second == {"x-correlation-id": b"c-2", **own}
-    told = next(one for one in logs if one["event"] == "agenda.submitted")
-    assert (told["trace_id"], told["correlation_id"]) == (ID, "c-1")
+    got = next(one for one in logs if one["event"] == "agenda.submitted")
+    assert (got["trace_id"], got["correlation_id"]) == (ID, "c-1")
 
 
 def sorted_agenda(body, *headers) -> Agenda:
@@ -121,15 +121,15 @@ def sorted_agenda(body, *headers) -> Agenda:
     return parse_agenda(bytes(result.lifecycle[0].agenda))
 
 
-def test_intake_keeps_it_in_the_agenda_for_every_attempt():
-    told = (("traceparent", PARENT.encode()), ("X-Correlation-Id", b"c-1"))
-    assert sorted_agenda(agenda(), *told).trace == Trace(
+def test_ingest_keeps_it_in_the_agenda_for_every_attempt():
+    got = (("traceparent", PARENT.encode()), ("X-Correlation-Id", b"c-1"))
+    assert sorted_agenda(agenda(), *got).trace == Trace(
         traceparent=PARENT, correlation_id="c-1"
     )
     assert sorted_agenda(agenda()).trace is None
     assert sorted_agenda(agenda(), ("traceparent", b"\xff\x00")).trace is None
     own = agenda(trace={"correlation_id": "own"})
-    assert sorted_agenda(own, *told).trace == Trace(correlation_id="own")
+    assert sorted_agenda(own, *got).trace == Trace(correlation_id="own")
 
 
 async def test_a_handler_is_given_it():

@@ -18,7 +18,7 @@ from pop_stream.postgres.pool import translate_errors
         TimeoutError(),
     ],
 )
-def test_a_database_that_goes_away_is_told_of_as_such(error):
+def test_a_database_that_goes_away_is_reported_of_as_such(error):
     with (
         pytest.raises(UnavailableError, match="the database does not answer"),
         translate_errors(),

@@ -1,4 +1,4 @@
-"""The DAG runner: what starts when, what fails how, and what is told of it."""
+"""The DAG runner: what starts when, what fails how, and what is reported of it."""
 
 import asyncio
 import gc
@@ -37,8 +37,12 @@ async def test_single_operation_runs_in_the_task_of_its_agenda(handlers):
     run = run_of(handlers, node("a"))
     assert await run.run() is None
     assert tasks == [asyncio.current_task()]
-    (told,) = run.take_changes().operations
-    assert (told.state, told.percent, bytes(told.result)) == ("succeeded", 100, b'{"size":12}')
+    (reported,) = run.take_changes().operations
+    assert (reported.state, reported.percent, bytes(reported.result)) == (
+        "succeeded",
+        100,
+        b'{"size":12}',
+    )
     assert not run.has_changes
     assert set(run.spent_s) == {"work"}
 
@@ -290,11 +294,11 @@ async def test_result_that_cannot_be_sent_fails_finally(handlers, result, says):
     assert failure is not None
     assert not failure.retryable
     assert says in failure.message
-    (told,) = run.take_changes().operations
-    assert (told.state, told.result) == ("failed", msgspec.UNSET)
+    (reported,) = run.take_changes().operations
+    assert (reported.state, reported.result) == ("failed", msgspec.UNSET)
 
 
-async def test_reports_are_told_once_with_the_newest_values(handlers):
+async def test_reports_are_published_once_with_the_newest_values(handlers):
     reported, go_on = asyncio.Event(), asyncio.Event()
 
     @handlers.handler("work")
@@ -309,17 +313,21 @@ async def test_reports_are_told_once_with_the_newest_values(handlers):
     async with asyncio.TaskGroup() as group:
         group.create_task(run.run())
         await reported.wait()
-        (told,) = run.take_changes().operations
-        assert (told.state, told.percent, told.message) == ("running", 40, "half way")
+        (reported,) = run.take_changes().operations
+        assert (reported.state, reported.percent, reported.message) == (
+            "running",
+            40,
+            "half way",
+        )
         assert not run.has_changes
         go_on.set()
-    (told,) = run.take_changes().operations
-    assert (told.state, told.percent) == ("succeeded", 100)
-    assert told.message.startswith("\N{REPLACEMENT CHARACTER}xxx")
+    (reported,) = run.take_changes().operations
+    assert (reported.state, reported.percent) == ("succeeded", 100)
+    assert reported.message.startswith("\N{REPLACEMENT CHARACTER}xxx")
 
 
-@pytest.mark.parametrize(("percent", "told"), [(-3, 0), (140, 100), (float("nan"), 0)])
-async def test_percent_is_held_within_its_bounds(handlers, percent, told):
+@pytest.mark.parametrize(("percent", "held"), [(-3, 0), (140, 100), (float("nan"), 0)])
+async def test_percent_is_held_within_its_bounds(handlers, percent, held):
     reported, go_on = asyncio.Event(), asyncio.Event()
 
     @handlers.handler("work")
@@ -332,7 +340,7 @@ async def test_percent_is_held_within_its_bounds(handlers, percent, told):
     async with asyncio.TaskGroup() as group:
         group.create_task(run.run())
         await reported.wait()
-        assert run.take_changes().operations[0].percent == told
+        assert run.take_changes().operations[0].percent == held
         go_on.set()
 
 
@@ -352,10 +360,10 @@ async def test_sync_handlers_run_in_threads_at_the_same_time_and_may_report(hand
     with pool(2) as threads:
         run = run_of(handlers, node("a"), node("b"), threads=threads)
         assert await run.run() is None
-    told = {one.name: one for one in run.take_changes().operations}
+    reported = {one.name: one for one in run.take_changes().operations}
     assert seen == ["r7", "r7"]
-    assert {one.message for one in told.values()} == {"in False"}
-    assert msgspec.json.decode(told["b"].result) == "b"
+    assert {one.message for one in reported.values()} == {"in False"}
+    assert msgspec.json.decode(reported["b"].result) == "b"
 
 
 async def test_worker_seconds_leave_out_the_wait_for_a_thread(handlers):

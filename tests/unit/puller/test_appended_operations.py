@@ -186,9 +186,9 @@ async def test_thread_may_append(handlers):
     with pool() as threads:
         run = run_of(handlers, node("gen", kind="generate"), threads=threads)
         assert await run.run() is None
-    told = {one.name: one for one in run.take_changes().operations}
-    assert msgspec.json.decode(told["gen"].result) == ["a"]
-    assert told["a"].state == "succeeded"
+    reported = {one.name: one for one in run.take_changes().operations}
+    assert msgspec.json.decode(reported["gen"].result) == ["a"]
+    assert reported["a"].state == "succeeded"
 
 
 async def test_operation_that_has_ended_appends_nothing_more(handlers):

@@ -27,7 +27,7 @@ from pop_stream.puller.reporting.messages import BRIEF_LENGTH, MAX_MESSAGE_LENGT
 RECORD_BYTES = 512 * 1024
 
 
-def told(name, size=0, message="", diagnostics=()):
+def reported(name, size=0, message="", diagnostics=()):
     return OperationProgress(
         name=name,
         state="succeeded",
@@ -41,7 +41,7 @@ def told(name, size=0, message="", diagnostics=()):
 
 
 def test_small_agenda_ends_in_one_event_with_all_its_operations():
-    operations = [told("a"), told("b")]
+    operations = [reported("a"), reported("b")]
     (end,) = outcome_events(
         emitted(), AttemptChanges(operations), AttemptOutcome(AT, {"work": 0.1234567})
     )
@@ -60,7 +60,7 @@ def test_failure_says_why_and_whether_to_retry():
 
 
 def test_large_results_go_ahead_of_the_end_each_record_bounded_and_each_operation_once():
-    operations = [told(f"o{i}", size=RESULT_BYTES // 4) for i in range(40)]
+    operations = [reported(f"o{i}", size=RESULT_BYTES // 4) for i in range(40)]
     lifecycle = outcome_events(emitted(), AttemptChanges(operations), AttemptOutcome(AT))
     *earlier, end = lifecycle
     assert earlier
@@ -79,7 +79,7 @@ def test_worst_operation_with_the_worst_failure_fits_a_record():
     noted = Diagnostic(
         message="\x01" * BRIEF_LENGTH, at=AT, code="c" * 100, detail="x" * (DETAIL_BYTES - 2)
     )
-    operation = told(
+    operation = reported(
         "\x01" * 200, size=RESULT_BYTES - 2, message=worst, diagnostics=(noted,) * 10
     )
     assert encoded_size([operation]) < PROGRESS_BYTES
@@ -92,7 +92,9 @@ def test_worst_operation_with_the_worst_failure_fits_a_record():
 def test_thousands_of_operation_types_do_not_share_a_record_with_operations():
     spent_s = {f"type {i} {'x' * 80}": 0.5 for i in range(4000)}
     lifecycle = outcome_events(
-        emitted(), AttemptChanges([told("a", RESULT_BYTES - 2)]), AttemptOutcome(AT, spent_s)
+        emitted(),
+        AttemptChanges([reported("a", RESULT_BYTES - 2)]),
+        AttemptOutcome(AT, spent_s),
     )
     assert [len(event.operations) for event in lifecycle] == [1, 0]
     assert max(len(encode(event)) for event in lifecycle) < RECORD_BYTES
@@ -102,25 +104,25 @@ def test_progress_without_operations_is_no_event():
     assert progress_events(emitted(), NO_CHANGES, at=AT) == []
 
 
-@pytest.mark.parametrize("operation", [told("a"), told("\x01é", 1000, "\x01" * 100)])
+@pytest.mark.parametrize("operation", [reported("a"), reported("\x01é", 1000, "\x01" * 100)])
 def test_size_is_never_guessed_too_low(operation):
     assert len(encode(operation)) <= encoded_size([operation])
 
 
 def test_stopped_attempt_says_what_it_got_done_and_spent():
     stopped = AttemptOutcome(AT, {"work": 1.5}, Failure("puller stopped", retryable=True), True)
-    (end,) = outcome_events(emitted(), AttemptChanges([told("a")]), stopped)
+    (end,) = outcome_events(emitted(), AttemptChanges([reported("a")]), stopped)
     assert isinstance(end, AgendaStopped)
     assert ([one.name for one in end.operations], end.spent_s) == (["a"], {"work": 1.5})
 
 
-def test_appended_operations_are_told_before_their_progress_in_bounded_records():
+def test_appended_operations_are_reported_before_their_progress_in_bounded_records():
     appended = [
         AppendedOperation(by="a", at=AT, operation=msgspec.Raw(b'"' + b"x" * 100_000 + b'"'))
         for _ in range(10)
     ]
     *earlier, end = outcome_events(
-        emitted(), AttemptChanges([told("a")], appended), AttemptOutcome(AT)
+        emitted(), AttemptChanges([reported("a")], appended), AttemptOutcome(AT)
     )
     assert sum(len(event.appended) for event in earlier) == 10
     assert not any(event.operations for event in earlier)

@@ -71,12 +71,12 @@ async def test_append_adds_the_operations_of_an_earlier_result(handlers):
 
 
 @pytest.mark.parametrize(
-    ("operations", "told"),
+    ("operations", "reported"),
     [("x", "payload.operations"), ([{"name": "x"}], "type"), ([node("a")], "taken")],
 )
-async def test_what_cannot_be_appended_fails_for_good(handlers, operations, told):
+async def test_what_cannot_be_appended_fails_for_good(handlers, operations, reported):
     failure = await failure_of(handlers, "append", {"operations": operations})
-    assert told in failure.message
+    assert reported in failure.message
     assert not failure.retryable
 
 

@@ -30,7 +30,7 @@ from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.reporting.lease_renewer import LeaseRenewer
 
 
-class Told(list):
+class Reported(list):
     """Stands in for the reporter."""
 
     def add(self, lifecycle):
@@ -50,13 +50,13 @@ def handlers():
 
 @asynccontextmanager
 async def puller(handlers, slots=4, prior_results_reader=None):
-    told, capacity = Told(), Capacity(slots)
+    reported, capacity = Reported(), Capacity(slots)
     with pool() as threads:
         async with asyncio.TaskGroup() as group:
             running = AttemptExecutor(
-                group, run_context(handlers, threads), told, capacity, prior_results_reader
+                group, run_context(handlers, threads), reported, capacity, prior_results_reader
             )
-            yield SimpleNamespace(running=running, told=told, capacity=capacity)
+            yield SimpleNamespace(running=running, reported=reported, capacity=capacity)
 
 
 def start(one, *agendas):
@@ -65,7 +65,7 @@ def start(one, *agendas):
         one.running.start(agenda, claimed_s=monotonic())
 
 
-async def test_ended_attempt_is_told_and_frees_its_slot(handlers):
+async def test_ended_attempt_is_reported_and_frees_its_slot(handlers):
     @handlers.handler("work")
     async def work(operation):
         return 1
@@ -75,7 +75,7 @@ async def test_ended_attempt_is_told_and_frees_its_slot(handlers):
         assert one.capacity.free == 0
         await one.running.ended()
         assert one.capacity.free == 1
-    (end,) = one.told
+    (end,) = one.reported
     assert isinstance(end, AgendaSucceeded)
     assert [op.name for op in end.operations] == ["a"]
 
@@ -91,24 +91,24 @@ async def test_every_end_of_an_agenda_and_of_an_operation_is_a_line_of_the_log(h
         async with puller(handlers) as one:
             start(one, *(emitted(node("a"), agenda_id=name) for name in ("good", "bad")))
             await one.running.ended()
-    told = {line["event"]: line for line in logs}
+    reported = {line["event"]: line for line in logs}
     for thing, name in (("agenda", "good"), ("operation", "good")):
-        assert told[f"{thing}.succeeded"]["log_level"] == "debug"
-        assert told[f"{thing}.succeeded"]["agenda_id"] == name
+        assert reported[f"{thing}.succeeded"]["log_level"] == "debug"
+        assert reported[f"{thing}.succeeded"]["agenda_id"] == name
     for thing in ("agenda", "operation"):
-        line = told[f"{thing}.failed"]
+        line = reported[f"{thing}.failed"]
         assert (line["log_level"], line["agenda_id"]) == ("info", "bad")
         assert "no disk" in line["reason"]
     assert (
-        told["agenda.succeeded"].items()
+        reported["agenda.succeeded"].items()
         >= {
             "customer_id": "acme",
             "insight_id": "media",
             "attempt": 1,
         }.items()
     )
-    assert told["operation.succeeded"]["operation_type"] == "work"
-    assert all(line["took_s"] >= 0 for name, line in told.items() if "agenda." in name)
+    assert reported["operation.succeeded"]["operation_type"] == "work"
+    assert all(line["took_s"] >= 0 for name, line in reported.items() if "agenda." in name)
 
 
 async def test_agenda_that_is_not_sound_fails_finally(handlers):
@@ -116,7 +116,7 @@ async def test_agenda_that_is_not_sound_fails_finally(handlers):
     async with puller(handlers) as one:
         start(one, broken)
         await one.running.ended()
-    (end,) = one.told
+    (end,) = one.reported
     assert isinstance(end, AgendaFailed)
     assert not end.retryable
     assert "customer_id" in end.message
@@ -132,7 +132,7 @@ async def test_fault_of_our_own_fails_one_agenda_only(handlers, monkeypatch):
     async with puller(handlers) as one:
         start(one, emitted(node("a")))
         await one.running.ended()
-    (end,) = one.told
+    (end,) = one.reported
     assert (end.retryable, end.message) == (True, "the puller failed: RuntimeError('bug')")
 
 
@@ -149,18 +149,18 @@ async def test_stop_cancels_what_runs_and_tells_that_it_may_be_retried(handlers)
         await begun.wait()
         await one.running.stop()
         assert len(one.running) == 0
-    (end,) = one.told
+    (end,) = one.reported
     assert (end.message, end.retryable) == ("puller stopped", True)
     assert [(op.name, op.state) for op in end.operations] == [("a", "failed")]
 
 
-async def test_attempt_stopped_before_its_task_began_is_told_too(handlers):
+async def test_attempt_stopped_before_its_task_began_is_reported_too(handlers):
     handlers.handler("work")(lambda operation: None)
     async with puller(handlers) as one:
         start(one, emitted(node("a")))
         await one.running.stop()
         assert one.capacity.free == 4
-    assert [event.message for event in one.told] == ["puller stopped"]
+    assert [event.message for event in one.reported] == ["puller stopped"]
 
 
 async def test_handler_that_ignores_its_cancellation_is_left_behind(handlers, monkeypatch):
@@ -179,9 +179,9 @@ async def test_handler_that_ignores_its_cancellation_is_left_behind(handlers, mo
         start(one, emitted(node("a")))
         await begun.wait()
         await one.running.stop()
-        assert [event.message for event in one.told] == ["puller stopped"]
+        assert [event.message for event in one.reported] == ["puller stopped"]
         let_go.set()
-    assert len(one.told) == 1
+    assert len(one.reported) == 1
 
 
 async def test_newer_attempt_cancels_the_older_which_tells_nothing_more(handlers):
@@ -198,7 +198,7 @@ async def test_newer_attempt_cancels_the_older_which_tells_nothing_more(handlers
         await begun.wait()
         start(one, emitted(node("a"), attempt=2))
         await one.running.ended()
-    assert [(type(event), event.attempt) for event in one.told] == [(AgendaSucceeded, 2)]
+    assert [(type(event), event.attempt) for event in one.reported] == [(AgendaSucceeded, 2)]
     assert one.capacity.free == 4
 
 
@@ -229,7 +229,7 @@ async def test_what_is_claimed_ahead_waits_for_a_runner_in_order(handlers):
         await one.running.ended()
         assert one.capacity.free == 1
     assert started == [("a1", 1), ("a2", 1), ("a3", 1)]
-    assert [type(event) for event in one.told] == [AgendaSucceeded] * 3
+    assert [type(event) for event in one.reported] == [AgendaSucceeded] * 3
 
 
 async def until(seen):
@@ -288,7 +288,7 @@ async def test_an_attempt_of_an_agenda_that_had_ended_ends_without_a_run(
     async with puller(handlers, slots=1, prior_results_reader=known) as one:
         start(one, resuming("r1"))
         await one.running.ended()
-    [end] = one.told
+    [end] = one.reported
     assert (type(end), end.attempt, end.operations) == (kind, 2, ())
     assert not getattr(end, "retryable", False)
 
@@ -329,7 +329,7 @@ async def test_what_waits_for_earlier_results_can_be_stopped_at_any_moment(handl
         go.set()
         await one.running.ended()
         assert one.capacity.free == 1
-    assert sorted((type(e).__name__, e.agenda_id) for e in one.told) == [
+    assert sorted((type(e).__name__, e.agenda_id) for e in one.reported) == [
         ("AgendaStopped", "r1"),
         ("AgendaSucceeded", "f1"),
     ]
@@ -340,8 +340,8 @@ async def test_stop_tells_that_what_waited_may_be_retried(handlers):
         await one.running.stop()
         assert (len(one.running), one.capacity.free) == (0, 1)
     assert started == [("a1", 1)]
-    told = sorted((event.agenda_id, event.message) for event in one.told)
-    assert told == [(name, "puller stopped") for name in ("a1", "a2", "a3")]
+    reported = sorted((event.agenda_id, event.message) for event in one.reported)
+    assert reported == [(name, "puller stopped") for name in ("a1", "a2", "a3")]
 
 
 async def test_newer_attempt_takes_the_place_of_one_that_waits(handlers):
@@ -353,7 +353,7 @@ async def test_newer_attempt_takes_the_place_of_one_that_waits(handlers):
         await one.running.ended()
         assert one.capacity.free == 1
     assert started == [("a1", 1), ("a3", 1), ("a2", 2)]
-    assert len(one.told) == 3
+    assert len(one.reported) == 3
 
 
 async def test_what_waits_for_a_runner_keeps_its_lease(handlers):
@@ -369,7 +369,7 @@ def keeper(one, heartbeat_s=5.0):
     return LeaseRenewer(
         one.running,
         (),
-        one.told,
+        one.reported,
         ManualClock(AT),
         puller_id="p1",
         heartbeat=timedelta(seconds=heartbeat_s),
@@ -423,7 +423,7 @@ async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(
         keep = LeaseRenewer(
             one.running,
             waiting,
-            one.told,
+            one.reported,
             ManualClock(AT),
             puller_id="p1",
             heartbeat=timedelta(seconds=5),
@@ -441,9 +441,9 @@ async def test_progress_is_reported_once_and_not_before_the_agenda_ran_a_while(h
     async with long_agenda(handlers) as (one, claimed_s):
         keep = keeper(one)
         assert keep.due(claimed_s + 0.49) == []
-        (told,) = keep.due(claimed_s + 0.5)
-        assert isinstance(told, AgendaProgressed)
-        assert [(op.percent, op.message) for op in told.operations] == [(40, "half way")]
+        (reported,) = keep.due(claimed_s + 0.5)
+        assert isinstance(reported, AgendaProgressed)
+        assert [(op.percent, op.message) for op in reported.operations] == [(40, "half way")]
         assert keep.due(claimed_s + 1.0) == []
 
 
@@ -452,7 +452,7 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
 
     async with long_agenda(handlers, lease_ms=1) as (one, _):
 
-        class Away(Told):
+        class Away(Reported):
             def add(self, lifecycle):
                 super().add(lifecycle)
                 added.set()
@@ -509,7 +509,7 @@ async def test_stop_cancels_the_attempt_which_says_what_it_got_done(handlers, at
     async with endless(handlers, attempt=2) as one:
         one.running.stop_attempt(stop_of(attempt))
         one.running.stop_attempt(stop_of(attempt))
-    (stopped,) = one.told
+    (stopped,) = one.reported
     assert isinstance(stopped, AgendaStopped)
     assert stopped.attempt == 2
     assert {op.name: op.state for op in stopped.operations} == {"q": "succeeded", "a": "failed"}
@@ -542,7 +542,7 @@ async def test_what_uses_the_id_of_a_stopped_agenda_anew_runs(handlers):
 async def test_stop_of_an_outdated_attempt_is_heeded_in_silence(handlers):
     async with endless(handlers) as one:
         one.running.stop_attempt(stop_of(reason="outdated"))
-    assert one.told == []
+    assert one.reported == []
     assert one.capacity.free == 4
 
 
@@ -555,9 +555,11 @@ async def test_stop_of_an_older_attempt_or_another_agenda_changes_nothing(handle
         one.running.stop_attempt(stop_of(2))
 
 
-@pytest.mark.parametrize(("reason", "told"), [("expired", [AgendaStopped]), ("outdated", [])])
+@pytest.mark.parametrize(
+    ("reason", "reported"), [("expired", [AgendaStopped]), ("outdated", [])]
+)
 async def test_attempt_that_was_stopped_before_it_was_claimed_never_runs(
-    handlers, reason, told
+    handlers, reason, reported
 ):
     handlers.handler("work")(lambda operation: pytest.fail("it ran"))
     async with puller(handlers) as one:
@@ -565,7 +567,7 @@ async def test_attempt_that_was_stopped_before_it_was_claimed_never_runs(
         start(one, emitted(node("a"), attempt=2))
         await one.running.ended()
         assert one.capacity.free == 4
-    assert [type(event) for event in one.told] == told
+    assert [type(event) for event in one.reported] == reported
 
 
 async def test_attempt_after_a_stopped_one_runs(handlers):
@@ -577,7 +579,7 @@ async def test_attempt_after_a_stopped_one_runs(handlers):
         one.running.stop_attempt(stop_of(1))
         start(one, emitted(node("a"), attempt=2))
         await one.running.ended()
-    assert [type(event) for event in one.told] == [AgendaSucceeded]
+    assert [type(event) for event in one.reported] == [AgendaSucceeded]
 
 
 async def test_lease_of_a_stopping_attempt_is_not_renewed(handlers):

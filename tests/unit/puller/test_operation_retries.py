@@ -44,9 +44,13 @@ async def test_operation_is_tried_again_until_it_succeeds(handlers):
     run = run_of(handlers, tried(), tried("b", "a"))
     assert await run.run() is None
     assert seen == [1, 2, 3, 1, 2, 3]
-    told = {one.name: one for one in run.take_changes().operations}
-    assert (told["a"].state, told["a"].tries, told["b"].tries) == ("succeeded", 3, 3)
-    assert [(one.message, one.detail) for one in told["a"].diagnostics] == [
+    reported = {one.name: one for one in run.take_changes().operations}
+    assert (reported["a"].state, reported["a"].tries, reported["b"].tries) == (
+        "succeeded",
+        3,
+        3,
+    )
+    assert [(one.message, one.detail) for one in reported["a"].diagnostics] == [
         ("the disk is full", {"try": 1, "max_attempts": 3}),
         ("the disk is full", {"try": 2, "max_attempts": 3}),
     ]
@@ -62,9 +66,9 @@ async def test_last_try_fails_the_attempt_with_every_try_on_record(handlers):
     failure = await run.run()
     assert failure is not None
     assert failure.retryable
-    (told,) = run.take_changes().operations
-    assert (told.state, told.tries) == ("failed", 2)
-    assert [one.code for one in told.diagnostics] == ["ZeroDivisionError"] * 2
+    (reported,) = run.take_changes().operations
+    assert (reported.state, reported.tries) == ("failed", 2)
+    assert [one.code for one in reported.diagnostics] == ["ZeroDivisionError"] * 2
 
 
 async def test_final_failure_is_not_tried_again(handlers):
@@ -120,9 +124,9 @@ async def test_try_that_takes_too_long_is_cancelled_and_tried_again(handlers):
     run = run_of(handlers, tried(timeout_s=0.02))
     assert await run.run() is None
     assert cleaned == [1]
-    (told,) = run.take_changes().operations
-    assert bytes(told.result) == b"2"
-    assert [one.message for one in told.diagnostics] == ["timeout_s = 0.02: it ran longer"]
+    (reported,) = run.take_changes().operations
+    assert bytes(reported.result) == b"2"
+    assert [one.message for one in reported.diagnostics] == ["timeout_s = 0.02: it ran longer"]
 
 
 async def test_handler_that_swallows_its_cancellation_has_still_taken_too_long(handlers):
@@ -236,6 +240,6 @@ async def test_notes_of_a_handler_become_diagnostics_and_the_newest_ten_are_kept
 
     run = run_of(handlers, node("a"))
     assert await run.run() is None
-    (told,) = run.take_changes().operations
-    assert [one.detail["number"] for one in told.diagnostics] == [*range(2, 12)]
-    assert told.diagnostics[0].message == "frame 2\N{REPLACEMENT CHARACTER}"
+    (reported,) = run.take_changes().operations
+    assert [one.detail["number"] for one in reported.diagnostics] == [*range(2, 12)]
+    assert reported.diagnostics[0].message == "frame 2\N{REPLACEMENT CHARACTER}"

@@ -76,7 +76,7 @@ class World:
     committed: list = field(default_factory=list)
     commit_succeeds: bool = True
     started: list = field(default_factory=list)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def commit(self, offsets):
         await self.commits()
@@ -87,12 +87,12 @@ class World:
 
     def start(self, one, *, claimed_s):
         self.started.append(one.agenda_id)
-        self.news.set()
+        self.changed.set()
 
     async def until_started(self, count):
         while len(self.started) < count:
-            self.news.clear()
-            await self.news.wait()
+            self.changed.clear()
+            await self.changed.wait()
 
 
 @asynccontextmanager
@@ -102,8 +102,8 @@ async def pipeline(runners=4, insights=1):
     claimer = Claimer(
         world.publisher, Topics("t."), clock, puller_id="p1", window=AttemptWindow()
     )
-    ingest = ClaimContext(claimer, world, Reports(), world.capacity, insights)
-    async with ClaimPipeline(ingest, world.commit, end_within_s=1.0) as one:
+    context = ClaimContext(claimer, world, Reports(), world.capacity, insights)
+    async with ClaimPipeline(context, world.commit, end_within_s=1.0) as one:
         yield world, one
         world.publisher.gate.let(99)
         world.commits.let(99)
@@ -207,7 +207,7 @@ async def test_claims_that_were_not_committed_are_not_started_and_may_come_again
         await world.until_started(1)
 
 
-async def test_settling_waits_for_the_claim_under_way_and_drops_what_is_in_hand():
+async def test_draining_waits_for_the_claim_in_progress_and_drops_what_is_in_hand():
     async with pipeline(runners=1) as (world, one):
         one.add(records(0, 1))
         await world.publisher.gate.arrival()
@@ -226,7 +226,7 @@ async def test_settling_waits_for_the_claim_under_way_and_drops_what_is_in_hand(
     assert world.started == ["a0", "a2"]
 
 
-async def test_claim_that_outlasts_the_settling_comes_to_nothing():
+async def test_claim_that_outlasts_the_draining_comes_to_nothing():
     async with pipeline() as (world, one):
         one.add(records(0))
         await world.publisher.gate.arrival()
@@ -242,7 +242,7 @@ async def test_claim_that_outlasts_the_settling_comes_to_nothing():
     assert world.capacity.free == 3
 
 
-async def test_what_is_read_again_while_its_claim_outlasts_the_settling_is_started():
+async def test_what_is_read_again_while_its_claim_outlasts_the_draining_is_started():
     async with pipeline() as (world, one):
         one.add(records(0))
         await world.publisher.gate.arrival()
@@ -254,7 +254,7 @@ async def test_what_is_read_again_while_its_claim_outlasts_the_settling_is_start
     assert (world.started, world.committed) == (["a0"], [{MEDIA: 1}])
 
 
-async def test_what_is_read_again_while_its_commit_outlasts_the_settling_is_started():
+async def test_what_is_read_again_while_its_commit_outlasts_the_draining_is_started():
     async with pipeline() as (world, one):
         world.commit_succeeds = False
         world.publisher.gate.let(2)
@@ -287,7 +287,7 @@ async def test_what_a_feed_leaves_behind_is_started_by_the_next_one_that_reads_i
     assert world.started == ["a0"]
 
 
-async def test_commit_that_succeeds_after_the_settling_still_starts_what_nobody_else_will():
+async def test_commit_that_succeeds_after_the_draining_still_starts_what_nobody_else_will():
     async with pipeline() as (world, one):
         one.add(records(0))
         world.publisher.gate.let()

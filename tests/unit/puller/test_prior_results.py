@@ -41,8 +41,8 @@ async def prior_results_reader(*answers, token=None):
 
 
 def progress(attempt, *operations, appended=(), state="running"):
-    told = {"attempt": attempt, "state": state}
-    return 200, told | {"operations": operations, "appended": appended}
+    reported = {"attempt": attempt, "state": state}
+    return 200, reported | {"operations": operations, "appended": appended}
 
 
 DONE = {"name": "fetch", "state": "succeeded", "result": {"size": 12}}
@@ -67,16 +67,16 @@ async def test_results_prior_progress_and_appended_operations_are_read():
 
 
 async def test_summary_that_is_behind_and_an_api_that_is_away_are_waited_for():
-    told = []
+    reported = []
     answers = (503, {}), (401, {}), (200, "nonsense"), progress(1), progress(1), progress(2)
     async with prior_results_reader(*answers) as (one, asked):
-        await one.read(emitted(attempt=2), told.append)
+        await one.read(emitted(attempt=2), reported.append)
     assert len(asked) == 6
-    assert told[0].endswith("the database is away")
-    assert "POP_API_TOKEN" in told[1]
-    assert "cannot be read" in told[2]
-    assert "the summary is at attempt 1" in told[3]
-    assert len(told) == 4  # what is the same is told once
+    assert reported[0].endswith("the database is away")
+    assert "POP_API_TOKEN" in reported[1]
+    assert "cannot be read" in reported[2]
+    assert "the summary is at attempt 1" in reported[3]
+    assert len(reported) == 4  # what is the same is reported once
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "expired"])

@@ -21,12 +21,12 @@ class GatedPublisher(MemoryPublisher):
     def __init__(self):
         super().__init__(partition_count=1)
         self.batches = []
-        self.under_way = asyncio.Semaphore(0)
+        self.in_progress = asyncio.Semaphore(0)
         self.gate = asyncio.Semaphore(0)
 
     async def publish(self, records):
         self.batches.append([e.agenda_id for r in records for e in decode_lifecycle(r.value)])
-        self.under_way.release()
+        self.in_progress.release()
         await self.gate.acquire()
         await super().publish(records)
 
@@ -58,11 +58,11 @@ async def test_lone_event_is_published_at_once_and_a_flood_in_the_next_batch():
     publisher = GatedPublisher()
     async with running(publisher) as reporter:
         reporter.add([event("a")])
-        await publisher.under_way.acquire()
+        await publisher.in_progress.acquire()
         for i in range(100):
             reporter.add([event(f"b{i}")])
         publisher.gate.release()
-        await publisher.under_way.acquire()
+        await publisher.in_progress.acquire()
         publisher.gate.release()
         await reporter.wait_acknowledged()
     assert [len(batch) for batch in publisher.batches] == [1, 100]
@@ -72,14 +72,14 @@ async def test_acknowledged_waits_for_what_was_added_before_only():
     publisher = GatedPublisher()
     async with running(publisher) as reporter:
         reporter.add([event("a")])
-        await publisher.under_way.acquire()
+        await publisher.in_progress.acquire()
         first = asyncio.create_task(reporter.wait_acknowledged())
         await asyncio.sleep(0)
         reporter.add([event("b")])
         assert not first.done()
         publisher.gate.release()
         await first
-        await publisher.under_way.acquire()
+        await publisher.in_progress.acquire()
     assert len(publisher.records) == 1
 
 

@@ -181,11 +181,11 @@ async def test_what_has_ended_by_its_events_is_not_requeued():
     assert world.placed == [("lost", 1)]
 
 
-async def test_that_the_next_attempt_waits_is_told_for_nobody_else_would():
+async def test_that_the_next_attempt_waits_is_reported_for_nobody_else_would():
     world = World([row("lost"), row("ran", State.RUNNING, attempt=2)])
     await world.reconcile()
-    told = [decode_lifecycle(one.value) for one in world.publisher.on(TOPICS.agenda_events)]
-    assert [(type(e).__name__, e.agenda_id, e.attempt) for es in told for e in es] == [
+    got = [decode_lifecycle(one.value) for one in world.publisher.on(TOPICS.agenda_events)]
+    assert [(type(e).__name__, e.agenda_id, e.attempt) for es in got for e in es] == [
         ("AgendaReady", "ran", 3)
     ]
 
@@ -241,7 +241,7 @@ async def test_another_process_turn_is_left_to_it():
     assert (world.scans, world.placed) == (0, [])
 
 
-async def test_what_cannot_be_placed_is_told_with_the_reason():
+async def test_what_cannot_be_placed_is_reported_with_the_reason():
     found = await World([row("a"), row("b")], bodies_of={"b"}).reconcile()
     assert found.repaired == ["b"]
     assert "body" in found.unrepairable["a"]

@@ -1,4 +1,4 @@
-"""What the scheduler is told of the lifecycle, in notes that fit."""
+"""What the scheduler gets of the lifecycle, in reports that fit."""
 
 from datetime import timedelta
 
@@ -88,7 +88,7 @@ def place(offset, index):
 
 
 async def tell(target, *lifecycle):
-    """Let a backlog hear what the relay makes of these events."""
+    """Apply to a backlog what the relay makes of these events."""
     for event in notes(await relayed(*map(encode, lifecycle))):
         if isinstance(event, InsightAgendasRouted):
             agendas = [decode_routed(one) for one in event.agendas]
@@ -126,7 +126,7 @@ def emitted(agenda_id, *, expedite_reports):
     )
 
 
-async def test_news_gather_for_longer_where_no_agenda_waits_for_room():
+async def test_events_gather_for_longer_where_no_agenda_waits_for_room():
     calm = await pause_s_after(emitted("a", expedite_reports=False), claimed("a"))
     crowded = await pause_s_after(emitted("a", expedite_reports=True), claimed("a"))
     assert (calm, crowded) == pytest.approx((0.05, 0.008))
@@ -169,17 +169,17 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
     ]
 
 
-def test_the_scheduler_hears_that_a_runner_stood_idle():
+def test_the_scheduler_learns_that_a_runner_stood_idle():
     [note] = translate([replace(claimed("a"), sync_matched=True), claimed("b")])
     assert note.claims == (Claim("a", 1, sync_matched=True), Claim("b", 1))
 
 
-def test_the_scheduler_hears_who_speaks_through_the_api():
+def test_the_scheduler_learns_who_reports_through_the_api():
     [note] = translate([replace(claimed("a"), puller_id=HTTP_PULLER), claimed("b")])
     assert note.claims == (Claim("a", 1, by_http=True), Claim("b", 1))
 
 
-def test_the_scheduler_hears_how_many_runners_each_puller_has_left():
+def test_the_scheduler_learns_how_many_runners_each_puller_has_left():
     first, last = replace(claimed("a"), idle=7), replace(claimed("b"), idle=5)
     other = replace(claimed("c"), puller_id="q", idle=2)
     [note] = translate([first, last, other])
@@ -233,17 +233,17 @@ async def test_ids_that_cannot_be_are_passed_over(wrong):
     assert note.claims == (Claim(agenda_id="a", attempt=1),)
 
 
-async def test_a_backlog_of_events_is_told_in_notes_that_fit():
+async def test_a_backlog_of_events_is_relayed_in_reports_that_fit():
     names = [f"agenda-{number:025d}" for number in range(9_000)]
     values = [encode([claimed(one), succeeded(one, cut=0.123456)]) for one in names]
     records = await relayed(*values)
     assert len(records) > 2
     assert max(len(one.value) for one in records) <= FRAME_BYTES
-    told = notes(records)
-    assert [claim.agenda_id for note in told for claim in note.claims] == names
-    assert [end.agenda_id for note in told for end in note.settlements] == names
-    first_end = next(n for n, note in enumerate(told) if note.settlements)
-    assert not any(note.claims for note in told[first_end:])
+    got = notes(records)
+    assert [claim.agenda_id for note in got for claim in note.claims] == names
+    assert [end.agenda_id for note in got for end in note.settlements] == names
+    first_end = next(n for n, note in enumerate(got) if note.settlements)
+    assert not any(note.claims for note in got[first_end:])
 
 
 async def test_an_end_with_monstrous_costs_frees_its_slot_all_the_same():
@@ -274,7 +274,7 @@ def restarted(agenda_id, attempt=2, insight_id="media", **fields):
     return of_attempt(AgendaRestarted, agenda_id, attempt, insight_id, routed=Raw(body))
 
 
-def test_many_signs_of_life_of_an_attempt_are_told_once():
+def test_many_heartbeats_of_an_attempt_are_relayed_once():
     progressed = of_attempt(AgendaProgressed, "a", operations=())
     [note] = translate([renewed("a"), progressed, renewed("b", 2), renewed("a")])
     assert note.heartbeats == (
@@ -304,7 +304,7 @@ def test_a_message_is_cut_to_what_the_scheduler_keeps():
     assert not note.settlements[0].retryable
 
 
-async def test_commands_are_told_in_order_with_where_they_were_told():
+async def test_commands_are_relayed_in_order_with_their_positions():
     def wanted(action, **fields):
         return AgendaCommanded(
             agenda_id="a", at=START, insight_id="media", action=action, **fields
@@ -325,8 +325,8 @@ async def test_commands_are_told_in_order_with_where_they_were_told():
     )
 
 
-async def test_a_batch_told_again_repeats_no_command():
-    """As after a crash of the relay, with a rerun told meanwhile."""
+async def test_a_batch_relayed_again_repeats_no_command():
+    """As after a crash of the relay, with a rerun in between."""
     cancel = AgendaCommanded(
         agenda_id="a", at=START, insight_id="media", action="cancel", attempt=1
     )
@@ -338,7 +338,7 @@ async def test_a_batch_told_again_repeats_no_command():
     assert one.position_of("a").attempt == 2
 
 
-async def test_every_kind_of_news_is_told_in_notes_that_fit():
+async def test_every_kind_of_event_is_relayed_in_reports_that_fit():
     names = [f"agenda-{number:025d}" for number in range(6_000)]
     wanted = [
         AgendaCommanded(agenda_id=one, at=START, insight_id="media", action="cancel")
@@ -346,12 +346,12 @@ async def test_every_kind_of_news_is_told_in_notes_that_fit():
     ]
     records = await relayed(encode([*map(renewed, names), *wanted]))
     assert max(len(one.value) for one in records) <= FRAME_BYTES
-    told = notes(records)
-    assert [one.agenda_id for note in told for one in note.heartbeats] == names
-    assert [one.agenda_id for note in told for one in note.commands] == names
+    got = notes(records)
+    assert [one.agenda_id for note in got for one in note.heartbeats] == names
+    assert [one.agenda_id for note in got for one in note.commands] == names
 
 
-async def test_a_restarted_agenda_is_placed_again_with_where_it_was_told():
+async def test_a_restarted_agenda_is_placed_again_with_its_position():
     frame = encode([claimed("z"), restarted("a"), restarted("x", 3, "video")])
     records = await relayed(frame, encode(restarted("b")))
     note, media, video = notes(records)
@@ -368,18 +368,18 @@ async def test_a_restarted_agenda_is_placed_again_with_where_it_was_told():
 async def test_an_end_comes_before_its_restart_and_commands_after():
     """Else the scheduler would take the restart for a repeat of what it still holds."""
     hold = AgendaCommanded(agenda_id="a", at=START, insight_id="media", action="hold")
-    told = notes(await relayed(encode([failed("a"), restarted("a", 3), hold])))
-    assert [len(getattr(one, "settlements", ())) for one in told] == [1, 0, 0]
-    assert [len(getattr(one, "agendas", ())) for one in told] == [0, 1, 0]
-    assert [len(getattr(one, "commands", ())) for one in told] == [0, 0, 1]
+    got = notes(await relayed(encode([failed("a"), restarted("a", 3), hold])))
+    assert [len(getattr(one, "settlements", ())) for one in got] == [1, 0, 0]
+    assert [len(getattr(one, "agendas", ())) for one in got] == [0, 1, 0]
+    assert [len(getattr(one, "commands", ())) for one in got] == [0, 0, 1]
 
 
-async def test_many_restarts_are_told_in_pages_that_fit():
+async def test_many_restarts_are_relayed_in_pages_that_fit():
     values = [encode(restarted(f"a-{number}")) for number in range(PAGE_SLOTS + 1)]
     large = [encode(restarted(f"b-{n}", fairness_key="k" * 200_000)) for n in range(3)]
-    told = notes(await relayed(*values, *large))
-    assert [len(one.agendas) for one in told] == [PAGE_SLOTS, 2, 1, 1]
-    names = [decode_routed(one).agenda_id for page in told for one in page.agendas]
+    got = notes(await relayed(*values, *large))
+    assert [len(one.agendas) for one in got] == [PAGE_SLOTS, 2, 1, 1]
+    names = [decode_routed(one).agenda_id for page in got for one in page.agendas]
     assert len(set(names)) == PAGE_SLOTS + 4
 
 

@@ -75,7 +75,7 @@ def test_an_agenda_is_read_by_its_place():
     assert [again.agenda(0, slot) for slot in range(3)] == agendas
 
 
-def test_a_row_that_the_table_lost_is_told():
+def test_a_row_that_the_table_lost_is_reported():
     table, one = MemoryReadyTable(), backlog()
     store = BacklogStore(table, 0, "media")
     keep(store, one, several("ann", 1))
@@ -271,7 +271,7 @@ def test_one_customer_with_thousands_of_keys_fits_rows_too():
     assert ids(again.choose(2_000)) == ids(one.choose(2_000))
 
 
-def test_rows_are_told_apart_by_insight():
+def test_rows_are_distinguished_by_insight():
     table = MemoryReadyTable()
     for name in ("media", "video"):
         one = backlog()
@@ -292,7 +292,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize(("name", "value"), GARBAGE)
-def test_a_row_that_cannot_be_read_is_told_and_stops_nothing(name, value):
+def test_a_row_that_cannot_be_read_is_reported_and_stops_nothing(name, value):
     table, one = MemoryReadyTable(), backlog()
     store = BacklogStore(table, 0, "media")
     keep(store, one, several("a", 2))

@@ -1,8 +1,8 @@
 """Deletions of a frozen owner that arrive when others have long taken over.
 
-Who deletes a page has told before that each of its agendas has ended. So all that such a
-deletion takes along are agendas that only the present owner still believes in: one that has not
-heard their ends yet, or that began their leases anew.
+An owner deletes a page when it has published the end of each of its agendas. So all that such
+a deletion removes are agendas that only the present owner still holds: it has not been given
+their ends yet, or it has restarted their leases.
 """
 
 import pytest

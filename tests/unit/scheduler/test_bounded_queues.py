@@ -17,16 +17,16 @@ def queue():
 
 def put(queue, size, most=10_000):
     """Put events of a size until the queue asks to stop; how many that were."""
-    told, value = [], range(size)  # of that length, and shown in a few words
+    signals, value = [], range(size)  # of that length, and shown in a few words
     for number in range(most):
         event = SimpleNamespace(message=SimpleNamespace(value=value))
-        drop = told.clear
+        drop = signals.clear
         queue.put_nowait_enhanced(
-            event, on_pressure_high=lambda: told.append("full"), on_pressure_drop=drop
+            event, on_pressure_high=lambda: signals.append("full"), on_pressure_drop=drop
         )
-        if told:
-            return number, told
-    return most, told
+        if signals:
+            return number, signals
+    return most, signals
 
 
 @pytest.mark.parametrize("size", [900_000, 256 * 1024, 64 * 1024])
@@ -42,9 +42,9 @@ def test_small_ones_fill_it_by_their_number(queue):
 
 
 def test_it_asks_for_more_once_it_is_half_empty(queue):
-    count, told = put(queue, 256 * 1024)
+    count, signals = put(queue, 256 * 1024)
     taken = 0
-    while told:
+    while signals:
         queue.get_nowait()
         taken += 1
     left = (count + 1 - taken) * 256 * 1024

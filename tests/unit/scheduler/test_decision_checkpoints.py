@@ -130,9 +130,9 @@ async def test_checkpoints_are_ten_minutes_apart_and_no_more_than_the_rounds_bet
     parts = [one for one in day.parts() if not one.begins]
     ats = [one.at.timestamp() for one in parts]
     assert all(after - before >= CHECKPOINT_EVERY_S for before, after in pairwise(ats))
-    told = day.published_rounds()
-    first, second = [told.index(one) for one in parts[:2]]
-    between = [one for one in told[first + 1 : second] if isinstance(one, RoundDecided)]
+    published = day.published_rounds()
+    first, second = [published.index(one) for one in parts[:2]]
+    between = [one for one in published[first + 1 : second] if isinstance(one, RoundDecided)]
     assert sum(len(encode(one)) for one in between) >= len(encode(parts[0]))
 
 

@@ -1,21 +1,12 @@
-"""One event at a time: kept, decided, emitted, kept again; and what failures leave behind."""
+"""Events of `pop.ready`: applied, saved, decided and emitted; and what failures leave."""
 
-import asyncio
-import base64
-from collections import Counter, deque
+from collections import Counter
 from datetime import timedelta
-from itertools import count
-from time import monotonic
-from types import SimpleNamespace
 
-import msgspec
 import pytest
-from aiokafka import TopicPartition
 from backlogs import START, placed, settled
-from fakes import FixedLags
 from msgspec import Raw
-from msgspec.structs import replace as replace_struct
-from scheduler_world import MEDIA, PARTITIONS, TOPICS, SchedulerWorld, scheduler_on
+from scheduler_world import MEDIA, PARTITIONS, TOPICS, SchedulerWorld
 
 from pop_stream.model.definitions import Customer, Definitions, Insight
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
@@ -25,7 +16,6 @@ from pop_stream.model.events.codec import (
     decode_ready,
     decode_stop,
     encode,
-    frame,
 )
 from pop_stream.model.events.lifecycle import AgendaEmitted
 from pop_stream.model.events.scheduling import (
@@ -38,11 +28,8 @@ from pop_stream.model.events.scheduling import (
     QueueQueried,
 )
 from pop_stream.model.partitioning import partition_of
-from pop_stream.policy.backlog.backlog import Backlog
-from pop_stream.policy.insight_scheduler import PlannedRound
 from pop_stream.scheduler import event_handler
 from pop_stream.scheduler.round_writer import RecordPosition
-from pop_stream.scheduler.ticker import Ticker
 
 
 @pytest.fixture
@@ -71,15 +58,15 @@ async def test_an_emitted_agenda_carries_all_a_puller_needs(world):
     assert (record.key, record.partition) == (b"ann-0", partition_of(b"ann-0", PARTITIONS))
 
 
-async def test_every_emission_is_told_to_the_lifecycle(world):
+async def test_every_emission_is_an_event_of_the_lifecycle(world):
     await world.place("ann", 12)
-    told = [
+    published = [
         event
         for record in world.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     ]
-    assert {type(event) for event in told} == {AgendaEmitted}
-    assert sorted(event.agenda_id for event in told) == sorted(world.emitted_ids())
+    assert {type(event) for event in published} == {AgendaEmitted}
+    assert sorted(event.agenda_id for event in published) == sorted(world.emitted_ids())
     for record in world.publisher.on(TOPICS.agenda_events):
         for event in decode_lifecycle(record.value):
             assert record.partition == partition_of(event.agenda_id.encode(), PARTITIONS)
@@ -88,12 +75,12 @@ async def test_every_emission_is_told_to_the_lifecycle(world):
 @pytest.mark.parametrize("count", [4, 5, 6, 12])
 async def test_an_emission_tells_whether_others_have_no_room_or_soon_may_not(world, count):
     await world.place("ann", count)
-    told = {
+    published = {
         event.agenda_id: event.expedite_reports
         for record in world.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     }
-    assert told == {f"ann-{number}": count > 5 for number in range(min(count, 10))}
+    assert published == {f"ann-{number}": count > 5 for number in range(min(count, 10))}
 
 
 async def test_a_freed_slot_is_filled_at_once(world):
@@ -125,7 +112,7 @@ async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_ne
 
 
 async def test_what_waits_behind_is_applied_before_the_choice_also_if_it_publishes(world):
-    """What is told of the first command is told at once; the choice knows of the second."""
+    """The first command's event is published at once; the choice knows of the second."""
     await world.handle(world.page(["ann-0", "ann-1", "ann-2"]), has_next=True)
     for name, action in (("ann-0", "hold"), ("ann-1", "cancel")):
         commands = (Command(agenda_id=name, action=action),)
@@ -177,7 +164,7 @@ async def test_a_cap_on_the_insight_counts_what_runs():
     assert len(world.emitted()) == 4
 
 
-async def test_measured_lag_makes_room_when_claims_are_not_heard(world):
+async def test_measured_lag_makes_room_when_no_claims_arrive(world):
     await world.place("ann", 25)
     await world.handle(InsightTick(insight_id="media", lag=4, emitted=10))
     assert len(world.emitted()) == 16
@@ -229,118 +216,6 @@ async def test_a_huge_target_is_filled_in_rounds_that_fit_their_records(monkeypa
     assert max(len(one.chosen) for one in world.decisions()) == 8
 
 
-# ---- decisions ----
-
-
-async def test_a_decision_says_who_was_chosen_and_why_others_wait(world):
-    world.define(customers=[Customer(id="ann", weight=3.0), Customer(id="cid", paused=True)])
-    names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob", "cid")]
-    await world.handle(world.page(names))
-    [one] = world.decisions()
-    assert (one.insight_id, one.at, one.round, one.algorithm) == (
-        "media",
-        START,
-        1,
-        "weighted_fair",
-    )
-    assert (one.lag, one.in_flight, one.slots, one.ready) == (0, 0, 10, 50)
-    assert [*one.chosen] == world.emitted_ids()
-    shares = {share.customer_id: share for share in one.customers}
-    assert (shares["ann"].chosen, shares["bob"].chosen) == (7, 3)
-    assert (shares["ann"].ready, shares["ann"].in_flight, shares["ann"].weight) == (13, 7, 3.0)
-    assert (shares["cid"].ready, shares["cid"].held_by) == (20, "paused")
-    assert one.waiting == "depth"
-    assert (one.partition, one.offset) == (world.home("media"), world.offset)
-    assert one.definitions == 2
-    assert 0.0 <= one.gap <= one.bound
-
-
-@pytest.mark.parametrize(
-    ("limit", "held_by"),
-    [({"max_in_flight": 4}, "max_in_flight"), ({"rate_per_s": 1.0, "burst": 4}, "rate")],
-)
-async def test_a_decision_says_what_holds_a_customer(world, limit, held_by):
-    world.define(customers=[Customer(id="ann", **limit)])
-    await world.place("ann", 20)
-    [one] = world.decisions()
-    [ann] = one.customers
-    assert (ann.chosen, ann.ready, ann.held_by) == (4, 16, held_by)
-    assert one.waiting == "customer_caps"
-    await world.place("bob", 1)
-    shares = {share.customer_id: share for share in world.decisions()[-1].customers}
-    assert (shares["bob"].chosen, shares["ann"].held_by) == (1, held_by)
-
-
-async def test_a_decision_says_that_the_insights_cap_is_reached(world):
-    world.define(MEDIA.model_copy(update={"max_in_flight": 3}))
-    await world.place("ann", 20)
-    assert world.decisions()[-1].waiting == "max_in_flight"
-
-
-async def test_of_many_that_are_held_a_decision_names_ten(world):
-    held = [Customer(id=f"c{number}", paused=True) for number in range(70)]
-    world.define(customers=held)
-    await world.handle(world.page([f"{one.id}-0" for one in held] + ["ann-0", "ann-1"]))
-    [one] = world.decisions()
-    assert [share.held_by for share in one.customers] == ["", *["paused"] * 10]
-    world.define(customers=[one.model_copy(update={"paused": False}) for one in held[1:]])
-    await world.place("ann", 1, first=2)
-    shares = {share.customer_id: share.held_by for share in world.decisions()[-1].customers}
-    assert {one for one, held_by in shares.items() if held_by} == {"c0"}
-
-
-async def test_gap_and_bound_are_of_one_moment(world):
-    """The bound starts anew when all is done: beside an older gap it would cry wolf."""
-    names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob")]
-    await world.handle(world.page(names))
-    scheduler = world.insight().scheduler
-
-    def figures():
-        found = scheduler.figures(world.clock.now().timestamp())
-        return found.gap, found.bound
-
-    scheduler.backlog.choose(1)
-    world.clock.move(timedelta(seconds=2))
-    gap, bound = figures()
-    assert 0.0 < gap <= bound
-    while scheduler.backlog.in_flight:
-        for name in names:
-            scheduler.backlog.settle(settled(name))
-        scheduler.backlog.choose(40)
-    gap, bound = figures()
-    assert gap <= bound
-    world.clock.move(timedelta(seconds=2))
-    assert figures() == (0.0, 0.0)
-
-
-async def test_when_only_held_customers_wait_the_decision_says_so(world):
-    world.define(customers=[Customer(id="ann", max_in_flight=2)])
-    await world.place("ann", 5)
-    [one] = world.decisions()
-    assert (one.waiting, one.slots, len(one.chosen)) == ("customer_caps", 10, 2)
-    assert one.customers[0].held_by == "max_in_flight"
-
-
-async def test_when_none_waits_the_decision_gives_no_reason(world):
-    await world.place("ann", 3)
-    assert [one.waiting for one in world.decisions()] == [""]
-
-
-async def test_a_round_that_chooses_nobody_is_no_decision(world):
-    await world.place("ann", 25)
-    await world.handle(InsightTick(insight_id="media"))
-    assert len(world.decisions()) == 1
-
-
-async def test_a_decision_names_fifty_customers_at_most(world):
-    await world.handle(world.page([f"c{n}-0" for n in range(200)]))
-    [one] = world.decisions()
-    assert len(one.customers) == 50
-    assert {share.customer_id for share in one.customers if share.chosen} == {
-        name.split("-")[0] for name in one.chosen
-    }
-
-
 # ---- definitions ----
 
 
@@ -356,7 +231,7 @@ async def test_an_unknown_insight_keeps_its_backlog_until_it_is_defined():
 
 
 async def test_a_definition_that_came_with_another_insights_event_is_not_overlooked():
-    """Definitions are taken up once, for all desks; those without a topic must go on too."""
+    """Definitions are taken up once, for all insights; those without a topic must go on too."""
     world = SchedulerWorld(Insight(id="video", target=5))
     await world.place("ann", 3)
     await world.place("bob", 1, insight_id="video")
@@ -388,18 +263,18 @@ async def test_a_pause_and_its_end_act_on_the_standing_backlog(world):
     assert len(world.emitted()) == 12
 
 
-# ---- what is not for this desk ----
+# ---- events ----
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"7", b'{"type":"?"}'])
-async def test_an_unreadable_record_is_told_and_nothing_done(world, value):
+async def test_an_unreadable_record_raises_and_nothing_is_done(world, value):
     with pytest.raises(UnreadableRecordError):
         await world.handler.handle(RecordPosition(0, 1), value)
     assert world.table.data == {}
     assert world.handler.loaded() == set()
 
 
-async def test_a_page_with_an_unreadable_agenda_is_told(world):
+async def test_a_page_with_an_unreadable_agenda_raises(world):
     page = InsightAgendasRouted(
         insight_id="media",
         agendas=(Raw(b'{"agenda_id":5}'),),
@@ -465,7 +340,7 @@ async def test_a_wait_is_reckoned_with_how_fast_the_backlog_is_worked_off(world)
     assert answer.agenda.eta_s == pytest.approx(15 * 3.0, rel=0.01)
 
 
-async def test_shares_are_told_as_they_are_when_asked(world):
+async def test_a_query_is_answered_with_present_shares(world):
     """Looking at every customer is spared the rounds, for a second; not a person who asks."""
 
     async def shares():
@@ -491,78 +366,6 @@ async def test_a_broker_that_is_away_is_waited_for_and_the_round_counted_once(wo
     assert len(world.decisions()) == 1
 
 
-async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_again(world):
-    """Sent again it might go to another partition, and so to another puller."""
-    await world.place("ann", 3)
-    world.table.keep()
-    page = world.page([f"bob-{n}" for n in range(20)])
-    await world.handle(page)
-    first = [(one.agenda_id, one.attempt) for one in world.emitted()[3:]]
-    world.table.crash()
-    world.handler = world.new_handler()
-    await world.handle(page)
-    assert world.emitted()[3 + len(first) :] == []
-    _, decided, _, again = world.decisions()
-    assert [*again.chosen] == [*decided.chosen] == [agenda_id for agenda_id, _ in first]
-    scheduler = world.insight()
-    assert (scheduler.backlog.ready, scheduler.backlog.unclaimed) == (13, 10)
-    assert scheduler.emitted_before == set()
-
-
-async def test_of_a_large_forgotten_round_nothing_is_sent_again(world):
-    world.define(MEDIA.model_copy(update={"target": 1_200, "low_water": 1}))
-    world.table.keep()
-    names = [f"ann-{n}" for n in range(1_000)]
-    pages = [world.page(names[:500]), world.page(names[500:])]
-    await world.handle(*pages)
-    world.table.crash()
-    world.handler = world.new_handler()
-    await world.handle(*pages)
-    assert sorted(world.emitted_ids()) == sorted(names)
-
-
-async def test_what_a_crash_kept_from_being_sent_of_a_forgotten_round_is_sent(world):
-    world.table.keep()
-    page = world.page([f"ann-{n}" for n in range(20)])
-    await world.handle(page)
-    world.publisher.records[:] = [
-        record for record in world.publisher.records if record.key not in {b"ann-3", b"ann-7"}
-    ]
-    world.table.crash()
-    world.handler = world.new_handler()
-    await world.handle(page)
-    assert world.emitted_ids()[8:] == ["ann-3", "ann-7"]
-
-
-async def test_what_runs_again_under_the_id_of_a_forgotten_round_is_sent(world):
-    """What is known of a topic counts once."""
-    world.table.keep()
-    await world.handle(page := world.page(["ann-0"]))
-    world.table.crash()
-    world.handler = world.new_handler()
-    await world.handle(page)
-    await world.end("ann-0")
-    await world.handle(world.page(["ann-0"]))
-    assert world.emitted_ids() == ["ann-0", "ann-0"]
-
-
-async def test_a_forgotten_round_is_looked_for_once_and_only_where_there_is_something_to_send(
-    world,
-):
-    asked = []
-
-    async def read_newest(most, read):
-        asked.append(most)
-        return await world.publisher.read_newest(most, read)
-
-    world.handler._round_writer._emitted_reader._read_newest = read_newest
-    await world.handle(InsightTick(insight_id=""), partition=world.home("media"))
-    assert asked == []
-    await world.place("ann", 25)
-    await world.end("ann-0", "ann-1", "ann-2")
-    assert [[*one] for one in asked] == [["t.insight.media"]]
-
-
 async def test_agendas_go_where_the_fewest_wait(world):
     """A partition whose puller is busy is not filled any further."""
     await world.place("ann", 25)
@@ -578,23 +381,6 @@ async def test_agendas_go_where_the_fewest_wait(world):
         max(later.values()) - min(later[one] for one in range(PARTITIONS) if one != busy) <= 1
     )
     assert later[busy] + most <= max(later.values())
-
-
-async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(world):
-    """The target is smaller after a restart: the rest of the lost round must not run twice."""
-    world.table.keep()
-    page = world.page([f"ann-{n}" for n in range(20)])
-    await world.handle(page)
-    assert len(world.emitted()) == 10
-    world.table.crash()
-    world.define(MEDIA.model_copy(update={"target": 2, "low_water": 2}))
-    world.handler = world.new_handler()
-    await world.handle(page)
-    assert world.emitted_ids()[10:] == [], "they are on the topic"
-    await world.end(*[f"ann-{n}" for n in range(10)])
-    scheduler = world.insight()
-    assert (scheduler.backlog.in_flight, scheduler.backlog.unclaimed) == (2, 2)
-    assert world.emitted_ids()[10:] == ["ann-10", "ann-11"]
 
 
 async def test_a_partition_goes_on_where_it_was_left(world):
@@ -728,119 +514,7 @@ async def test_a_stop_tells_of_which_agenda_under_its_id_it_is(world):
     assert (stop.attempt, stop.accepted_at) == (1, world.emitted()[0].accepted_at)
 
 
-# ---- the agent's loop ----
-
-
-async def test_an_event_is_tried_again_until_the_broker_is_back(world):
-    world.topic_failures = [UnavailableError("no controller")]
-    page = world.page(["ann-0", "ann-1"])
-    record_position = RecordPosition(world.home("media"), 7)
-    scheduler, begun = scheduler_on(world), monotonic()
-    assert scheduler._ownership.held_since(begun)
-    await scheduler._processor._handle(record_position, encode(page))
-    assert world.emitted_ids() == ["ann-0", "ann-1"]
-    assert scheduler._ownership.held_since(begun) is False  # what the first try had begun
-    assert world.publisher.on(TOPICS.dead_letters) == []
-
-
-class Stream:
-    """What Faust hands to an agent, with the queue behind it."""
-
-    def __init__(self, *messages):
-        waiting = deque(SimpleNamespace(message=message) for message in messages)
-        self.channel = SimpleNamespace(queue=SimpleNamespace(_queue=waiting))
-
-    async def events(self):
-        while self.channel.queue._queue:
-            yield self.channel.queue._queue.popleft()
-
-
-def message(value, partition, offset=1):
-    known = {"topic": TOPICS.ready, "partition": partition, "offset": offset}
-    return type("Message", (), {**known, "key": b"media", "value": value, "headers": ()})
-
-
-async def test_what_cannot_be_handled_is_dead_lettered_and_the_next_event_goes_on(world):
-    home = world.home("media")
-    good = encode(world.page(["ann-0"]))
-    await scheduler_on(world)._consume(Stream(message(b"{", home), message(good, home, 2)))
-    [letter] = world.publisher.on(TOPICS.dead_letters)
-    found = msgspec.json.decode(letter.value)
-    assert (found["code"], found["part"], found["offset"]) == (
-        "unreadable_record",
-        "scheduler",
-        1,
-    )
-    assert world.emitted_ids() == ["ann-0"]
-
-
-async def test_records_at_hand_share_a_round_whatever_lies_between_them(world):
-    home = world.home("media")
-    pages = [encode(world.page([f"{name}-0"])) for name in ("ann", "bob", "cem")]
-    ann, bob, cem = (message(page, home, offset) for offset, page in enumerate(pages))
-    elsewhere = message(encode(InsightTick(insight_id="")), (home + 1) % PARTITIONS)
-    await scheduler_on(world)._consume(Stream(ann, elsewhere, bob, cem))
-    [decision] = world.decisions()
-    assert (sorted(decision.chosen), decision.offset) == (["ann-0", "bob-0", "cem-0"], 2)
-
-
-def held(world, name):
-    commands = (Command(agenda_id=name, action="hold"),)
-    return encode(InsightAttemptsReported(insight_id="media", commands=commands))
-
-
-async def written_before(world, *, now=monotonic):
-    """Two placed, and held by a record that comes long after; the partition is gained first."""
-    home = world.home("media")
-    scheduler = scheduler_on(world)
-    scheduler._app.transport.end_offset = lambda topic, partition: 200
-    scheduler._processor._now = now
-    await scheduler._consume(Stream(message(encode(world.page(["ann-0", "ann-1"])), home, 0)))
-    tick = encode(InsightTick(insight_id="media"))
-    for offset in range(1, 199):  # each before the next is at hand
-        await scheduler._consume(Stream(message(tick, home, offset)))
-    await scheduler._consume(Stream(message(held(world, "ann-0"), home, 199)))
-    return scheduler
-
-
-async def test_what_was_written_before_a_partition_was_gained_is_read_before_a_choice(world):
-    await written_before(world)
-    assert world.emitted_ids() == ["ann-1"]
-
-
-async def test_a_choice_does_not_wait_for_more_than_seconds_worth_of_what_was_written(world):
-    await written_before(world, now=count().__next__)
-    assert sorted(world.emitted_ids()) == ["ann-0", "ann-1"]
-
-
-async def test_records_that_faust_skipped_are_read_again(world):
-    home = world.home("media")
-    first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
-    scheduler = scheduler_on(world, (5, missed))
-    await scheduler._consume(Stream(message(first, home, 4), message(last, home, 6)))
-    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
-
-
-async def test_what_was_skipped_in_a_restart_is_known_by_the_table(world):
-    home = world.home("media")
-    first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
-    await scheduler_on(world)._consume(Stream(message(first, home, 4)))
-    world.handler.unload(home)
-    await scheduler_on(world, (4, first), (5, missed))._consume(Stream(message(last, home, 6)))
-    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
-
-
-async def test_a_gained_partition_goes_on_where_its_table_says(world):
-    home = world.home("media")
-    first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
-    scheduler = scheduler_on(world, (5, missed))
-    await scheduler._consume(Stream(message(first, home, 4)))
-    gained = TopicPartition(TOPICS.ready, home)
-    scheduler._processor._next[home] = 6  # it was under way when the partition was lost
-    world.handler.unload(home)
-    await scheduler._on_assigned(None, {gained})
-    await scheduler._consume(Stream(message(last, home, 6)))
-    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+# ---- ownership ----
 
 
 async def test_who_may_have_lost_a_partition_writes_nothing(world):
@@ -879,303 +553,3 @@ async def test_a_round_that_was_given_up_is_not_sent_again_by_who_may_have_lost_
     with pytest.raises(UnavailableError, match="another scheduler"):
         await world.place("ann", 3)
     assert world.publisher.records == []
-
-
-async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(world):
-    home = world.home("media")
-    scheduler = scheduler_on(world)
-    world.not_owned = {home}
-    page = encode(world.page(["ann-0"]))
-    handling = asyncio.create_task(scheduler._consume(Stream(message(page, home))))
-    await asyncio.sleep(0)
-    assert not handling.done()
-    scheduler._ownership.revoke({home})
-    await asyncio.wait_for(handling, 5)
-    assert world.emitted_ids() == []
-    assert world.publisher.on(TOPICS.dead_letters) == []
-
-
-async def test_a_partition_is_released_once_the_record_in_hand_is_done(world):
-    home = world.home("media")
-    scheduler = scheduler_on(world)
-    entered, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slow(*_, **__):
-        entered.set()
-        await go_on.wait()
-        assert scheduler._ownership.owns(home)
-
-    scheduler._processor._handle = slow
-    handling = asyncio.create_task(scheduler._consume(Stream(message(b"[]", home))))
-    await entered.wait()
-    revoked = {TopicPartition(TOPICS.ready, home)}
-    letting_go = asyncio.create_task(scheduler._on_revoked(None, revoked))
-    await asyncio.sleep(0)
-    go_on.set()
-    await asyncio.wait_for(asyncio.gather(handling, letting_go), 5)
-    assert not scheduler._ownership.owns(home)
-
-
-async def test_a_bad_record_that_was_passed_over_holds_nothing_up(world):
-    home = world.home("media")
-    scheduler = scheduler_on(world, (5, b"{"))
-    good = encode(world.page(["ann-0"]))
-    tick = encode(InsightTick(insight_id=""))
-    await scheduler._consume(Stream(message(tick, home, 4), message(good, home, 6)))
-    assert world.emitted_ids() == ["ann-0"]
-    assert len(world.publisher.on(TOPICS.dead_letters)) == 1
-
-
-def letters(world):
-    """What was buried: code, and the value of the record or of the part of it."""
-    buried = [msgspec.json.decode(one.value) for one in world.publisher.on(TOPICS.dead_letters)]
-    return [(one["code"], base64.b64decode(one["value_base64"])) for one in buried]
-
-
-async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_dead_lettered(world):
-    page = world.page([f"ann-{n}" for n in range(9)])
-    agendas = (*page.agendas[:4], Raw(b'{"agenda_id":5}'), *page.agendas[5:])
-    value = encode([replace_struct(page, agendas=agendas), world.page(["bob-0"])])
-    scheduler, home = scheduler_on(world), world.home("media")
-    wake = message(encode(InsightTick(insight_id="")), home, 2)
-    await scheduler._consume(Stream(message(value, home), wake))
-    assert sorted(world.emitted_ids()) == sorted(
-        ["bob-0", *(f"ann-{n}" for n in range(9) if n != 4)]
-    )
-    [(code, part)] = letters(world)
-    assert (code, b'{"agenda_id":5}' in part, b"ann" in part) == (
-        "unreadable_record",
-        True,
-        False,
-    )
-
-
-async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_dead_lettered(world):
-    pages = [encode(world.page([name])) for name in ("ann-0", "bob-0")]
-    unknown = b'{"type":"insight.painted","insight_id":"media"}'
-    value = frame([pages[0], unknown, pages[1]])
-    scheduler, home = scheduler_on(world), world.home("media")
-    wake = message(encode(InsightTick(insight_id="")), home, 2)
-    await scheduler._consume(Stream(message(value, home), wake))
-    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0"]
-    [(code, part)] = letters(world)
-    assert (code, msgspec.json.decode(part)) == (
-        "unreadable_record",
-        msgspec.json.decode(unknown),
-    )
-
-
-@pytest.mark.parametrize("culprits", [("ann-3",), ("ann-0", "ann-7")])
-async def test_of_many_reports_only_those_that_raise_are_dead_lettered(
-    world, monkeypatch, culprits
-):
-    """The others are taken once, whatever was half done when it failed."""
-    await world.place("ann", 25)
-    settle = Backlog.settle
-
-    def fail_at_times(self, settlement, now=0.0):
-        settle(self, settlement, now)
-        if settlement.agenda_id in culprits:
-            raise ZeroDivisionError(settlement.agenda_id)
-
-    monkeypatch.setattr(Backlog, "settle", fail_at_times)
-    names = [f"ann-{n}" for n in range(10)]
-    noted = InsightAttemptsReported(
-        insight_id="media",
-        claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
-        settlements=tuple(settled(one) for one in names),
-    )
-    scheduler, home = scheduler_on(world), world.home("media")
-    wake = message(encode(InsightTick(insight_id="")), home, world.offset + 2)
-    await scheduler._consume(Stream(message(encode(noted), home, world.offset + 1), wake))
-    buried = letters(world)
-    assert [code for code, _ in buried] == ["internal"] * len(culprits)
-    assert [decode_ready(part)[0].settlements[0].agenda_id for _, part in buried] == [*culprits]
-    backlog, out = world.insight().backlog, len(culprits)
-    assert (backlog.in_flight, backlog.ready) == (10 + out, 5)
-    assert len(set(world.emitted_ids())) == len(world.emitted_ids()) == 20
-    world.handler = world.new_handler()
-    await world.handle(InsightTick(insight_id=""), partition=home)
-    assert world.insight().backlog.in_flight == 10 + out
-
-
-async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(world, monkeypatch):
-    await world.place("ann", 25)
-    monkeypatch.setattr("pop_stream.scheduler.partition_processor.MAX_SPLIT_FAILURES", 4)
-    tried = []
-
-    def fail(_, settlement, __=0.0):
-        tried.append(settlement)
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(Backlog, "settle", fail)
-    noted = InsightAttemptsReported(
-        insight_id="media", settlements=tuple(settled(f"ann-{n}") for n in range(10))
-    )
-    scheduler, home = scheduler_on(world), world.home("media")
-    await scheduler._consume(Stream(message(encode(noted), home, world.offset + 1)))
-    told = [decode_ready(part)[0].settlements for _, part in letters(world)]
-    assert [one.agenda_id for some in told for one in some] == [f"ann-{n}" for n in range(10)]
-    assert len(told) < len(tried) < 12
-
-
-async def test_after_an_error_the_table_is_what_counts(world):
-    await world.place("ann", 25)
-    home = world.home("media")
-    scheduler = scheduler_on(world)
-    pages = {key: row for key, row in world.table.data.items() if "/page/" in key}
-    for key in pages:
-        del world.table.data[key]
-    noted = InsightAttemptsReported(insight_id="media", settlements=(settled("ann-0"),))
-    await scheduler._consume(Stream(message(encode(noted), home)))
-    [letter] = world.publisher.on(TOPICS.dead_letters)
-    assert msgspec.json.decode(letter.value)["code"] == "internal"
-    assert world.handler.loaded() == set()
-    assert scheduler._ticker._assigned == {home}
-    world.table.data |= pages
-    await world.handle(InsightTick(insight_id=""), partition=home)
-    assert world.insight().backlog.ready == 15
-
-
-# ---- the ticker ----
-
-
-def ticker_of(world, is_stable=lambda: True, **lags):
-    return Ticker(
-        world.handler,
-        FixedLags({one: [lag] for one, lag in lags.items()}),
-        world.publisher,
-        TOPICS,
-        timedelta(milliseconds=250),
-        world.clock,
-        is_stable=is_stable,
-    )
-
-
-def ticks(world):
-    return [decode_ready(one.value)[0] for one in world.publisher.on(TOPICS.ready)]
-
-
-async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(world):
-    over = False
-    ticker = ticker_of(world, is_stable=lambda: over)
-    ticker.assign({2})
-    await ticker._tick()
-    [wake] = world.publisher.on(TOPICS.ready)
-    await world.handler.handle(RecordPosition(2, 1), wake.value)
-    await ticker._tick()
-    assert len(ticks(world)) == 1
-    over = True  # what Faust read before, it may have dropped
-    await ticker._tick()
-    await ticker._tick()
-    assert [one.partition for one in world.publisher.on(TOPICS.ready)] == [2, 2]
-
-
-async def test_gained_partitions_are_woken_until_they_are_loaded(world):
-    ticker = ticker_of(world)
-    ticker.assign({1, 2})
-    ticker.revoke({1})
-    await ticker._tick()
-    [wake] = world.publisher.on(TOPICS.ready)
-    assert (wake.partition, ticks(world)[0].insight_id) == (2, "")
-    await world.handler.handle(RecordPosition(2, 1), wake.value)
-    await ticker._tick()
-    assert len(ticks(world)) == 1
-
-
-async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_away(world):
-    await world.place("ann", 25)
-    ticker = ticker_of(world)
-    ticker.assign({2})
-
-    async def away(*_, **__):
-        assert [wake.partition for wake in world.publisher.on(TOPICS.ready)] == [2]
-        raise TimeoutError
-
-    ticker._probe.fetch_lag = away
-    with pytest.raises(TimeoutError):
-        await ticker._tick()
-
-
-async def test_a_clock_that_is_set_back_ends_the_ticker(world):
-    ticker = ticker_of(world)
-    for seconds in (0, 3_600, -4):
-        world.clock.move(timedelta(seconds=seconds))
-        ticker._check_clock()
-    world.clock.move(timedelta(seconds=-3_600))
-    with pytest.raises(RuntimeError, match=r"set back by 3604\.0 s"):
-        await ticker.run()
-
-
-async def test_a_fallen_lag_is_told(world):
-    await world.place("ann", 25)
-    await ticker_of(world, media=3)._tick()
-    assert ticks(world) == [InsightTick(insight_id="media", lag=3, emitted=10)]
-
-
-async def test_a_lag_that_did_not_fall_is_not_told(world):
-    await world.place("ann", 25)
-    await ticker_of(world, media=10)._tick()
-    await ticker_of(world)._tick()
-    assert ticks(world) == []
-
-
-async def test_after_a_restart_the_lag_of_a_full_topic_is_asked_for(world):
-    """Were its claims lost, nothing else would ever set it going again."""
-    await world.place("ann", 25)
-    world.handler = world.new_handler()
-    await world.handle(InsightTick(insight_id=""), partition=world.home("media"))
-    assert len(world.emitted()) == 10
-    await ticker_of(world, media=0)._tick()
-    tick = InsightTick(insight_id="media", lag=0, emitted=10, lags=(0,))
-    assert ticks(world) == [tick]
-
-
-async def test_nothing_waiting_nothing_asked(world):
-    await world.place("ann", 5)
-    await ticker_of(world, media=0)._tick()
-    assert ticks(world) == []
-
-
-async def test_the_ticker_wakes_for_a_token_but_not_for_a_full_topic(world):
-    world.define(customers=[Customer(id="ann", rate_per_s=10.0)])
-    await world.place("ann", 25)
-    ticker = ticker_of(world)
-    assert ticker._pause_s() == pytest.approx(0.1)
-    world.clock.move(timedelta(seconds=5))
-    assert ticker._pause_s() == pytest.approx(0.01)
-    world.define(MEDIA.model_copy(update={"target": 1, "low_water": 1}))
-    await world.handle(InsightTick(insight_id="media"))
-    world.clock.move(timedelta(seconds=5))
-    assert ticker._pause_s() == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize(("customers", "looks"), [(20, 10), (300, 4), (2_000, 1)])
-async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
-    world, monkeypatch, customers, looks
-):
-    """Else each of 200 insights, picked from now and then, would pay for all its customers."""
-    for first in range(0, customers, 500):
-        names = [f"c{number}-0" for number in range(first, min(customers, first + 500))]
-        await world.handle(world.page(names))
-    queue, seen = world.insight().backlog.queue, []
-    monkeypatch.setattr(type(queue), "tag_gap", lambda _: seen.append(world.clock.now()) or 0.0)
-    world.clock.move(timedelta(seconds=20))
-    before = len(world.decisions())
-    for _ in range(10):
-        await world.end(world.emitted_ids()[len(world.decisions()) - before])
-        world.clock.move(timedelta(seconds=1))
-    assert len(world.decisions()) == before + 10
-    assert len(seen) == looks
-
-
-async def test_metrics_and_answers_are_a_second_old_at_most(world):
-    """What decisions keep for longer is reckoned anew for whoever asks."""
-    await world.handle(world.page([f"c{number}-0" for number in range(500)]))
-    scheduler, bounds = world.insight().scheduler, []
-    for _ in range(4):
-        world.clock.move(timedelta(seconds=1))
-        now = world.clock.now().timestamp()
-        scheduler.decision(PlannedRound(now, 0, scheduler.depth, ()))
-        bounds.append(scheduler.figures(now).at == now)
-    assert all(bounds)

@@ -62,8 +62,8 @@ async def bring(world, *agendas):
     )
 
 
-async def noted(world, **news):
-    await world.handle(InsightAttemptsReported(insight_id="media", **news))
+async def noted(world, **reported):
+    await world.handle(InsightAttemptsReported(insight_id="media", **reported))
 
 
 def claims(*names, attempt=1):
@@ -89,7 +89,7 @@ def forget(world):
 # ---- what is published ----
 
 
-async def test_a_failure_is_told_as_a_wait_and_then_emitted_again(world):
+async def test_a_failure_is_published_as_a_wait_and_then_emitted_again(world):
     await bring(world, placed("a", operation_types=("cut", "mix")))
     forget(world)
     await noted(world, claims=claims("a"), settlements=(failed("a"),))
@@ -107,7 +107,7 @@ async def test_an_agenda_of_one_operation_has_nothing_to_resume(world):
     assert [one.resumes for one in world.emitted()] == [False, False]
 
 
-async def test_what_is_given_up_is_buried_with_its_body(world):
+async def test_an_exhausted_agenda_is_dead_lettered_with_its_body(world):
     await bring(world, placed("a", max_attempts=1))
     forget(world)
     await noted(world, settlements=(failed("a"),))
@@ -126,8 +126,8 @@ async def test_an_attempt_tells_which_one_its_run_began_with(world):
     await noted(world, settlements=(failed("a"), failed("b", attempt=3)))
     world.clock.move(timedelta(seconds=60))
     await world.handle(InsightTick(insight_id="media"))
-    told = {(one.agenda_id, one.attempt): one.run_from for one in world.emitted()}
-    assert told == {("a", 1): 0, ("a", 2): 1, ("b", 3): 3, ("b", 4): 3}
+    found = {(one.agenda_id, one.attempt): one.run_from for one in world.emitted()}
+    assert found == {("a", 1): 0, ("a", 2): 1, ("b", 3): 3, ("b", 4): 3}
 
 
 async def test_stops_go_to_every_puller(world):
@@ -140,12 +140,12 @@ async def test_stops_go_to_every_puller(world):
     assert decode_stop(record.value).reason == "cancelled"
 
 
-async def test_what_is_to_be_told_is_told_before_it_is_kept(world):
+async def test_events_are_published_before_their_row_is_written(world):
     """Else a crash right after would lose the words, as its record is taken for handled."""
     await bring(world, placed("a"))
     forget(world)
-    news = InsightAttemptsReported(insight_id="media", settlements=(failed("a"),))
-    await world.handle(news, has_next=True)
+    reported = InsightAttemptsReported(insight_id="media", settlements=(failed("a"),))
+    await world.handle(reported, has_next=True)
     assert kinds(world) == [AgendaWaiting]
 
 
@@ -183,12 +183,12 @@ async def test_a_question_about_many_says_which_are_held_here(world):
     assert (answer.ready, answer.held, answer.delayed) == (0, 1, 0)
 
 
-async def test_all_that_is_held_here_is_told_by_portions(world, monkeypatch):
+async def test_all_that_is_held_here_is_reported_by_portions(world, monkeypatch):
     monkeypatch.setattr("pop_stream.policy.insight_scheduler.MAX_QUERIED_AGENDAS", 2)
     await bring(world, placed("a"), placed("b", held=True))
     await bring(world, placed("c"), placed("d", held=True), placed("e"))
     await noted(world, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
-    told, after, portions = [], -1, 0
+    found, after, portions = [], -1, 0
     while after is not None:
         forget(world)
         portions += 1
@@ -196,9 +196,9 @@ async def test_all_that_is_held_here_is_told_by_portions(world, monkeypatch):
         [record] = world.publisher.on(TOPICS.query_replies)
         answer = decode_query_reply(record.value)
         assert len(answer.holds) <= 2
-        told += [(one.agenda_id, one.state) for one in answer.holds]
+        found += [(one.agenda_id, one.state) for one in answer.holds]
         after = answer.tracked_up_to
-    assert told == [("a", "emitted"), ("b", "held"), ("d", "held"), ("e", "emitted")]
+    assert found == [("a", "emitted"), ("b", "held"), ("d", "held"), ("e", "emitted")]
     assert portions == 2  # none that is empty
 
 
@@ -214,12 +214,12 @@ async def test_leases_begin_anew_when_a_partition_is_taken_over(world):
     await noted(world, claims=claims("a"))
     world.clock.move(timedelta(hours=1))
     world.handler = world.new_handler()
-    heard = world.clock.now()
-    await world.handle(InsightTick(insight_id="media", relayed_until=heard))
+    until = world.clock.now()
+    await world.handle(InsightTick(insight_id="media", relayed_until=until))
     assert AgendaWaiting not in kinds(world)
     world.clock.move(timedelta(seconds=61))
-    heard = world.clock.now()
-    await world.handle(InsightTick(insight_id="media", relayed_until=heard))
+    until = world.clock.now()
+    await world.handle(InsightTick(insight_id="media", relayed_until=until))
     assert kinds(world)[-1] is AgendaWaiting
 
 
@@ -259,7 +259,7 @@ class Watch:
         return events
 
     async def pass_time(self, seconds):
-        """Tick as often as is needed for the clock of what was heard."""
+        """Tick as often as is needed for the watermark of the relay."""
         for _ in range(int(seconds)):
             self.world.clock.move(timedelta(seconds=1))
             await self.tick()
@@ -308,7 +308,7 @@ async def test_the_ticker_wakes_for_a_due_and_no_sooner(world, watch):
     assert world.emitted_ids() == ["a"]
 
 
-async def test_a_due_that_is_on_its_way_is_not_told_in_a_flood(world, watch):
+async def test_one_tick_is_published_for_an_instant_until_it_is_handled(world, watch):
     await bring(world, placed("a", not_before=START + timedelta(seconds=1)))
     world.clock.move(timedelta(seconds=1))
     assert await watch.tick(handled=False)
@@ -324,7 +324,7 @@ async def test_nothing_is_asked_while_nothing_is_out(world, watch):
     assert watch.lags.asked == []
 
 
-async def test_what_was_heard_is_asked_for_once_a_second_while_something_runs(world, watch):
+async def test_the_relay_is_polled_once_a_second_while_something_runs(world, watch):
     await bring(world, placed("a"))
     await noted(world, claims=claims("a"))
     for _ in range(8):
@@ -333,13 +333,13 @@ async def test_what_was_heard_is_asked_for_once_a_second_while_something_runs(wo
     assert watch.lags.asked == [((), True)] * 2
 
 
-async def test_a_lease_ends_on_the_clock_of_what_was_heard(world, watch):
+async def test_a_lease_ends_by_the_watermark_of_the_relay(world, watch):
     await bring(world, placed("a"))
     await noted(world, claims=claims("a"))
     await watch.pass_time(60)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     await watch.pass_time(3)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_signs_of_life_keep_a_lease(world, watch):
@@ -348,7 +348,7 @@ async def test_signs_of_life_keep_a_lease(world, watch):
     for _ in range(10):
         await watch.pass_time(30)
         await noted(world, heartbeats=claims("a"))
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
 
 
 async def test_while_the_relay_is_behind_no_lease_ends(world, watch):
@@ -356,10 +356,10 @@ async def test_while_the_relay_is_behind_no_lease_ends(world, watch):
     await noted(world, claims=claims("a"))
     watch.lags.end_offsets, watch.lags.relay_offsets = {0: 5}, {0: 4}
     await watch.pass_time(300)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     watch.lags.relay_offsets = {0: 5}
     await watch.pass_time(2)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(world, watch):
@@ -370,9 +370,9 @@ async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(
     await watch.pass_time(300)
     watch.lags.end_offsets = {}
     await watch.pass_time(59)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     await watch.pass_time(5)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leases_again(
@@ -383,12 +383,12 @@ async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leas
     await noted(world, claims=(replace(by_http, by_http=True), *claims("b")))
     watch.lags.api_processes = 0
     await watch.pass_time(200)
-    assert watch.attempts().lost == 1, "the one that was claimed from Kafka"
+    assert watch.attempts().leases_expired == 1, "the one that was claimed from Kafka"
     watch.lags.api_processes = 2
     await watch.pass_time(60)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
     await watch.pass_time(65)
-    assert watch.attempts().lost == 2
+    assert watch.attempts().leases_expired == 2
 
 
 @pytest.mark.parametrize("processes", [1, None])
@@ -400,7 +400,7 @@ async def test_while_the_api_is_there_or_cannot_be_asked_for_leases_end(
     await noted(world, claims=(replace(by_http, by_http=True),))
     watch.lags.api_processes = processes
     await watch.pass_time(63)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_an_api_that_is_gone_for_good_keeps_nothing_from_others():
@@ -423,23 +423,23 @@ async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(world, watch):
     await watch.pass_time(5)
     world.clock.move(timedelta(minutes=10))
     await watch.pass_time(50)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
 
 
 async def test_what_pullers_went_past_comes_back(world, watch):
     await bring(world, placed("a"))
     watch.lags.by_insight["media"] = [0, 0, 0, 0]
     await watch.pass_time(60)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
     await watch.pass_time(10)
-    assert watch.attempts().lost == 1
+    assert watch.attempts().leases_expired == 1
 
 
 async def test_what_no_puller_has_read_yet_may_wait_for_ever(world, watch):
     await bring(world, placed("a"))
     watch.lags.by_insight["media"] = [1, 1, 1, 1]
     await watch.pass_time(600)
-    assert watch.attempts().lost == 0
+    assert watch.attempts().leases_expired == 0
 
 
 async def test_a_cancel_of_what_nobody_claimed_is_done_within_seconds(world, watch):

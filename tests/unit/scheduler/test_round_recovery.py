@@ -65,7 +65,7 @@ class Scene(SchedulerWorld):
     async def wake(self):
         await self.handle(InsightTick(insight_id=""), partition=self.home("media"))
 
-    def told(self):
+    def published(self):
         return [
             event.agenda_id
             for record in self.publisher.on(TOPICS.agenda_events)
@@ -92,7 +92,7 @@ async def test_a_round_that_was_kept_and_not_emitted_is_emitted_by_who_reads_its
     [decision] = scene.decisions()
     assert (decision.at, decision.round, decision.offset) == (decided_at, 1, offset)
     assert (list(decision.chosen), decision.slots, decision.in_flight) == (NAMES, 10, 0)
-    assert sorted(scene.told()) == NAMES
+    assert sorted(scene.published()) == NAMES
     assert scene.insight().backlog.emitted == len(NAMES)
 
 
@@ -100,7 +100,7 @@ async def test_what_is_on_its_topic_is_not_emitted_again(scene):
     await scene.die(scene.page(NAMES), arriving=4)
     await scene.wake()
     assert scene.emitted_ids() == NAMES
-    assert sorted(scene.told()) == NAMES
+    assert sorted(scene.published()) == NAMES
 
 
 async def test_a_round_that_is_out_is_repeated_by_nobody_however_often_it_is_read(scene):

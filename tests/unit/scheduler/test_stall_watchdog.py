@@ -1,4 +1,4 @@
-"""A scheduler that stands still is told from one that has nothing to do, or cannot."""
+"""A scheduler that stands still differs from one that has nothing to do, or cannot."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ def test_a_pause_in_looking_excuses():
     assert one.observe(330.0, ends={0: 9}, committed={0: 5}) == [0]
 
 
-def test_partitions_are_told_apart_and_those_lost_forgotten():
+def test_partitions_are_distinguished_and_those_lost_forgotten():
     one = StallDetector(stalled_after_s=30.0, max_gap_s=20.0)
     for now in (0.0, 10.0, 20.0):
         one.observe(now, ends={0: 9, 1: 9}, committed={0: 5, 1: 5})

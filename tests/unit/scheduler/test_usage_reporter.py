@@ -1,4 +1,4 @@
-"""What a scheduler tells the doors: each customer's ready agendas, where it is, how full."""
+"""What a scheduler reports of each customer's ready agendas, and of its own capacity."""
 
 from datetime import timedelta
 
@@ -74,7 +74,7 @@ class UsageWorld:
         await self.handler.handle(RecordPosition(partition, self.offset), encode(event))
         self.offset += 1
 
-    def told(self):
+    def reports(self):
         return {
             one.insight_id: (one.customers, one.is_complete, one.placed)
             for one in self.usage_reporter.drain_reports()
@@ -86,80 +86,80 @@ def world():
     return UsageWorld()
 
 
-async def test_what_changed_is_told_with_how_far_it_reaches(world):
+async def test_what_changed_is_reported_with_how_far_it_reaches(world):
     await world.place("a", "b")
     await world.place("free", customer="free")
-    assert world.told() == {"media": ({"few": 2}, True, {"3": (1, 0)})}
-    assert world.told() == {}
+    assert world.reports() == {"media": ({"few": 2}, True, {"3": (1, 0)})}
+    assert world.reports() == {}
     await world.place("c")
-    assert world.told() == {"media": ({"few": 3}, False, {"3": (2, 0)})}
+    assert world.reports() == {"media": ({"few": 3}, False, {"3": (2, 0)})}
     await world.place("other", customer="free")
-    assert world.told() == {"media": ({}, False, {"3": (3, 0)})}
+    assert world.reports() == {"media": ({}, False, {"3": (3, 0)})}
 
 
-async def test_each_insight_is_told_of_alone(world):
+async def test_each_insight_is_reported_alone(world):
     await world.place("a")
     await world.place("x", "y", insight="other")
-    assert {one: told[0] for one, told in world.told().items()} == {
+    assert {one: report[0] for one, report in world.reports().items()} == {
         "media": {"few": 1},
         "other": {"few": 2},
     }
 
 
-async def test_an_emission_is_told(world):
+async def test_an_emission_is_reported(world):
     await world.place("a")
-    world.told()
+    world.reports()
     known = world.definitions.current.customers[CustomerId("few")]
     paused = known.model_copy(update={"paused": False})
     world.definitions.current = world.definitions.current.updated("customer/few", paused)
     await world.place("b")
-    assert world.told()["media"][0] == {"few": 0}
+    assert world.reports()["media"][0] == {"few": 0}
 
 
-async def test_all_is_told_again_now_and_then_while_there_is_any(world):
+async def test_all_is_reported_again_from_time_to_time_while_there_is_any(world):
     await world.place("a")
-    world.told()
+    world.reports()
     world.clock.move(timedelta(seconds=9))
-    assert world.told() == {}
+    assert world.reports() == {}
     world.clock.move(timedelta(seconds=1))
-    assert world.told()["media"][:2] == ({"few": 1}, True)
+    assert world.reports()["media"][:2] == ({"few": 1}, True)
 
 
-async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(world):
+async def test_a_loaded_backlog_is_reported_completely(world):
     await world.place("a")
-    world.told()
+    world.reports()
     for scheduler in world.handler.insights():
         world.handler.unload(scheduler.partition)
-    assert world.told() == {}
+    assert world.reports() == {}
     await world.place("b")
-    assert world.told()["media"][:2] == ({"few": 2}, True)
+    assert world.reports()["media"][:2] == ({"few": 2}, True)
 
 
-async def test_what_may_be_another_workers_by_now_is_not_told(world):
+async def test_what_may_be_another_workers_by_now_is_not_reported(world):
     await world.place("a")
-    world.told()
+    world.reports()
     await world.place("b")
     world.is_sure = False
-    assert world.told() == {}
+    assert world.reports() == {}
     world.is_sure = True
-    assert world.told()["media"][:2] == ({"few": 2}, True)
+    assert world.reports()["media"][:2] == ({"few": 2}, True)
 
 
-async def test_nothing_is_told_where_nobody_has_a_quota_and_there_is_room():
+async def test_nothing_is_reported_where_nobody_has_a_quota_and_there_is_room():
     world = UsageWorld()
     world.definitions.current = Definitions(insights=world.definitions.current.insights)
     await world.place("a", "b")
-    assert world.told() == {}
+    assert world.reports() == {}
 
 
 async def test_a_new_quota_is_taken_up(world):
     await world.place("a", customer="late")
-    world.told()
+    world.reports()
     late = Customer(id="late", max_ready=1)
     world.definitions.current = world.definitions.current.updated("customer/late", late)
     await world.place("b")
     # What of `late` was ready is emitted, as nothing holds it.
-    assert world.told()["media"][:2] == ({"few": 1}, True)
+    assert world.reports()["media"][:2] == ({"few": 1}, True)
 
 
 async def test_a_worker_that_is_full_says_so_and_when_it_is_not():

@@ -94,4 +94,4 @@ def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
     apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
     now = NOW + 30 if heard_s > 100 else NOW + 90
     apply_tick(one, tick(relayed_until=START + timedelta(seconds=heard_s)), now)
-    assert one.attempts.lost == lost
+    assert one.attempts.leases_expired == lost

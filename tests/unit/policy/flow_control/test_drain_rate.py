@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pop_stream.policy.flow_control.emission_gate import DrainRate
+from pop_stream.policy.flow_control.target_depth import DrainRate
 
 START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 

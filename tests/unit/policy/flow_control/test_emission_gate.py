@@ -9,11 +9,11 @@ from pop_stream.policy.flow_control.emission_gate import (
     INITIAL_TARGET,
     MAX_TARGET,
     CurrentDepth,
-    TargetDepth,
     budget,
     is_half_full,
     target,
 )
+from pop_stream.policy.flow_control.target_depth import TargetDepth
 
 
 class KnownTargetDepth(TargetDepth):

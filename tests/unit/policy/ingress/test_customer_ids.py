@@ -70,8 +70,8 @@ def test_an_id_that_says_another_customer_is_refused_by_its_form_alone():
 
 def test_a_callback_tells_the_id_that_the_customer_knows_under_a_unique_one():
     ended = summary("a1@acme", state=State.SUCCEEDED, callback_url="https://a.example")
-    told = webhook_payload(None, ended)
-    assert (told.agenda_id, told.id) == ("a1", "a1@acme/1")
+    got = webhook_payload(None, ended)
+    assert (got.agenda_id, got.id) == ("a1", "a1@acme/1")
 
 
 class Caller:
@@ -150,35 +150,35 @@ async def test_a_customer_reads_and_commands_its_own_by_what_it_calls_it(own, na
     status, whole = await reader.call("GET", f"/v1/agendas/{named}")
     assert (status, whole["id"], whole["agenda"]["id"]) == (200, "a1", "a1")
     for what in ("progress", "explain"):
-        status, told = await reader.call("GET", f"/v1/agendas/{named}/{what}")
+        status, got = await reader.call("GET", f"/v1/agendas/{named}/{what}")
         assert status == 200, what
-        assert "a1@" not in json.dumps(told), what
-    status, told = await operator.call("POST", f"/v1/agendas/{named}/cancel")
-    assert (status, told["id"], told["links"]["agenda"]) == (202, "a1", "/v1/agendas/a1")
+        assert "a1@" not in json.dumps(got), what
+    status, got = await operator.call("POST", f"/v1/agendas/{named}/cancel")
+    assert (status, got["id"], got["links"]["agenda"]) == (202, "a1", "/v1/agendas/a1")
     assert json.loads(own.publisher.records[-1].value)["agenda_id"] == "a1@acme"
 
 
 async def test_lists_filters_and_streams_show_what_the_customer_calls_it(own):
     reader = Caller(own, "acme", Role.READ)
     for query in ("", "?ids=a1", "?ids=a1@acme", "?link_id=l1"):
-        _, told = await reader.call("GET", f"/v1/agendas{query}")
-        assert "a1" in [one["id"] for one in told["agendas"]], query
-        assert "@" not in json.dumps(told["agendas"]), query
+        _, got = await reader.call("GET", f"/v1/agendas{query}")
+        assert "a1" in [one["id"] for one in got["agendas"]], query
+        assert "@" not in json.dumps(got["agendas"]), query
     for foreign in ("a1@beta", "a-foreign"):
-        _, told = await reader.call("GET", f"/v1/agendas?ids={foreign}")
-        assert (told["total"], told["agendas"]) == (0, [])
+        _, got = await reader.call("GET", f"/v1/agendas?ids={foreign}")
+        assert (got["total"], got["agendas"]) == (0, [])
     headers = {"Authorization": f"Bearer {own.token('acme', Role.READ)}"}
     async with own.client.get("/v1/agendas/a1/events", headers=headers) as response:
-        told = await response.content.readuntil(b"\n\n")
-    assert b'"id":"a1"' in told
-    assert b"@acme" not in told
+        got = await response.content.readuntil(b"\n\n")
+    assert b'"id":"a1"' in got
+    assert b"@acme" not in got
 
 
 async def test_a_command_by_filter_reaches_ones_own_by_what_one_calls_it(own):
     caller = Caller(own, "acme", Role.OPERATE)
     wish = {"action": "cancel", "filter": {"ids": ["a1", "a1@beta", "a-foreign"]}}
-    status, told = await caller.call("POST", "/v1/commands", wish)
-    assert (status, told["matched"]) == (202, 1)
+    status, got = await caller.call("POST", "/v1/commands", wish)
+    assert (status, got["matched"]) == (202, 1)
     assert [json.loads(one.value)["agenda_id"] for one in own.publisher.records] == ["a1@acme"]
 
 
@@ -189,34 +189,34 @@ async def test_an_operator_names_the_customer_or_leaves_out_the_only_one(own):
     ):  # fmt: skip
         assert (await reader.call("GET", f"/v1/agendas/{named}"))[0] == status, named
     del own.summaries.agendas["a1@beta"]
-    status, told = await reader.call("GET", "/v1/agendas/a1")
-    assert (status, told["id"]) == (200, "a1@acme")
+    status, got = await reader.call("GET", "/v1/agendas/a1")
+    assert (status, got["id"]) == (200, "a1@acme")
 
 
 async def test_what_a_customer_defines_never_meets_what_others_did(opened):
     caller = Caller(opened, "acme", Role.OPERATE)
     for named in ("t-foreign", "t-fresh"):
-        status, told = await caller.call(
+        status, got = await caller.call(
             "POST", "/v1/agenda-templates", {"id": named, **TEMPLATE}
         )
-        assert (status, told["id"], told["owner"]) == (201, named, "acme")
-        status, told = await caller.call(
-            "PUT", f"/v1/agenda-templates/{named}", {**told, "title": "changed"}
+        assert (status, got["id"], got["owner"]) == (201, named, "acme")
+        status, got = await caller.call(
+            "PUT", f"/v1/agenda-templates/{named}", {**got, "title": "changed"}
         )
-        assert (status, told["id"], told["version"]) == (200, named, 2)
-        status, told = await caller.call(
+        assert (status, got["id"], got["version"]) == (200, named, 2)
+        status, got = await caller.call(
             "PATCH", f"/v1/agenda-templates/{named}", {"id": named, "title": "again"}
         )
-        assert (status, told["title"]) == (200, "again")
-        status, told = await caller.call(
+        assert (status, got["title"]) == (200, "again")
+        status, got = await caller.call(
             "POST", "/v1/agenda-templates", {"id": named, **TEMPLATE}
         )
-        assert (status, told["code"]) == (409, "already_exists")
+        assert (status, got["code"]) == (409, "already_exists")
     reader = Caller(opened, "acme", Role.READ)
-    status, told = await reader.call("GET", "/v1/agenda-templates?id=t-foreign")
-    assert [(one["id"], one["owner"]) for one in told["items"]] == [("t-foreign", "acme")]
-    status, told = await reader.call("GET", "/v1/agenda-templates/t-foreign/versions/1")
-    assert (status, told["id"]) == (200, "t-foreign")
+    status, got = await reader.call("GET", "/v1/agenda-templates?id=t-foreign")
+    assert [(one["id"], one["owner"]) for one in got["items"]] == [("t-foreign", "acme")]
+    status, got = await reader.call("GET", "/v1/agenda-templates/t-foreign/versions/1")
+    assert (status, got["id"]) == (200, "t-foreign")
     for method, named, status in (
         ("DELETE", "t-foreign", 204), ("DELETE", "t-foreign", 404), ("DELETE", "t-global", 404)
     ):  # fmt: skip
@@ -227,18 +227,16 @@ async def test_what_a_customer_defines_never_meets_what_others_did(opened):
 
 async def test_one_that_exists_already_for_its_owner_is_not_defined_twice(opened):
     caller = Caller(opened, "acme", Role.OPERATE)
-    status, told = await caller.call(
-        "POST", "/v1/agenda-templates", {"id": "t-own", **TEMPLATE}
-    )
-    assert (status, told["code"]) == (409, "already_exists")
+    status, got = await caller.call("POST", "/v1/agenda-templates", {"id": "t-own", **TEMPLATE})
+    assert (status, got["code"]) == (409, "already_exists")
 
 
 async def test_a_customer_runs_its_own_template_by_what_it_calls_it(opened):
     defined = {"id": "nightly", **TEMPLATE}
     await Caller(opened, "acme", Role.OPERATE).call("POST", "/v1/agenda-templates", defined)
     submit = Caller(opened, "acme", Role.SUBMIT)
-    status, told = await submit.call("POST", "/v1/agenda-templates/nightly/run", {"id": "n-1"})
-    assert (status, told["id"]) == (202, "n-1")
+    status, got = await submit.call("POST", "/v1/agenda-templates/nightly/run", {"id": "n-1"})
+    assert (status, got["id"]) == (202, "n-1")
     published = json.loads(opened.publisher.records[-1].value)
     assert published["id"] == "n-1@acme"
     assert published["template"] == {"id": "nightly@acme", "version": 1}
@@ -269,12 +267,12 @@ async def test_an_operator_defines_under_the_very_id_and_finds_the_only_owner(op
     defined = {"id": "nightly", **TEMPLATE}
     await Caller(opened, "acme", Role.OPERATE).call("POST", "/v1/agenda-templates", defined)
     reader, writer = Caller(opened, None, Role.READ), Caller(opened, None, Role.OPERATE)
-    status, told = await reader.call("GET", "/v1/agenda-templates/nightly")
-    assert (status, told["id"]) == (200, "nightly@acme")
-    status, told = await writer.call("PUT", "/v1/agenda-templates/nightly", TEMPLATE)
-    assert (status, told["id"]) == (201, "nightly")
-    status, told = await writer.call("PUT", "/v1/agenda-templates/x@acme", TEMPLATE)
-    assert (status, told["code"]) == (422, "definition_refused")
+    status, got = await reader.call("GET", "/v1/agenda-templates/nightly")
+    assert (status, got["id"]) == (200, "nightly@acme")
+    status, got = await writer.call("PUT", "/v1/agenda-templates/nightly", TEMPLATE)
+    assert (status, got["id"]) == (201, "nightly")
+    status, got = await writer.call("PUT", "/v1/agenda-templates/x@acme", TEMPLATE)
+    assert (status, got["code"]) == (422, "definition_refused")
 
 
 async def test_a_customers_own_worker_reports_under_what_the_customer_calls_it(opened):
@@ -292,19 +290,19 @@ async def test_a_customers_own_worker_reports_under_what_the_customer_calls_it(o
 
     opened.deliveries.by_insight["i-own"] = [emitted_for("acme"), emitted_for("beta")]
     worker = Caller(opened, "acme", Role.PULL)
-    _, told = await worker.call(
+    _, got = await worker.call(
         "POST", "/v1/insights/i-own/pull", {"puller_id": "w1", "count": 2}
     )
-    shown = [(one["agenda_id"], one["agenda"]["id"]) for one in told["agendas"]]
+    shown = [(one["agenda_id"], one["agenda"]["id"]) for one in got["agendas"]]
     assert shown == [("a1", "a1"), ("a1@beta", "a1@beta")]
-    tokens = {one["agenda_id"]: one["lease_token"] for one in told["agendas"]}
+    tokens = {one["agenda_id"]: one["lease_token"] for one in got["agendas"]}
     for agenda_id, inside in (("a1", "a1@acme"), ("a1@beta", "a1@beta")):
-        status, heard = await worker.call(
+        status, received = await worker.call(
             "POST",
             f"/v1/agendas/{agenda_id}/attempts/1/heartbeat",
             {"puller_id": "w1", "lease_token": tokens[agenda_id]},
         )
-        assert (status, heard["agenda_id"]) == (200, agenda_id)
+        assert (status, received["agenda_id"]) == (200, agenda_id)
         assert json.loads(opened.publisher.records[-1].value)["agenda_id"] == inside
 
 
@@ -314,8 +312,8 @@ async def test_refused_agendas_are_submitted_again_under_their_ids(opened):
     )
     opened.summaries.put(refused)
     caller = Caller(opened, "acme", Role.OPERATE)
-    status, told = await caller.call("POST", "/v1/resubmissions", {"filter": {"ids": ["a1"]}})
-    assert (status, told["resubmitted"]) == (202, 1)
+    status, got = await caller.call("POST", "/v1/resubmissions", {"filter": {"ids": ["a1"]}})
+    assert (status, got["resubmitted"]) == (202, 1)
     assert json.loads(opened.publisher.records[-1].value)["id"] == "a1@acme"
 
 

@@ -45,20 +45,20 @@ async def api():
         yield opened
 
 
-async def test_what_goes_beyond_the_quota_is_told_when_to_come_back(api):
+async def test_what_goes_beyond_the_quota_is_answered_with_when_to_come_back(api):
     assert [(await api.submit(agenda()))[0] for _ in range(2)] == [202, 202]
     async with api.client.post("/v1/agendas", json=agenda()) as response:
-        told = await response.json(content_type=None)
-        assert (response.status, told["code"]) == (429, "quota")
+        got = await response.json(content_type=None)
+        assert (response.status, got["code"]) == (429, "quota")
         assert 90 <= int(response.headers["Retry-After"]) <= 100
     assert len(api.published) == 2
 
 
 async def test_of_a_list_the_first_pass_and_one_customers_quota_is_no_others(api):
     items = [agenda(title=str(n)) for n in range(3)] + [agenda(customer_id="beta")]
-    status, told = await api.submit(items)
+    status, got = await api.submit(items)
     assert status == 202
-    assert [one["status"] for one in told["results"]] == [202, 202, 429, 202]
+    assert [one["status"] for one in got["results"]] == [202, 202, 429, 202]
     assert (await api.submit([agenda()]))[0] == 429
 
 
@@ -73,9 +73,9 @@ async def test_a_refusal_names_customer_limit_and_present_value(api):
     api.definitions.current = replace(known, customers={CustomerId("acme"): limited})
     assert [(await api.submit(agenda()))[0] for _ in range(2)] == [202, 202]
     async with api.client.post("/v1/agendas", json=agenda()) as response:
-        told = await response.json(content_type=None)
+        got = await response.json(content_type=None)
         assert (response.status, int(response.headers["Retry-After"]) > 0) == (429, True)
-    shown = {key: told[key] for key in ("code", "customer_id", "quota", "limit", "present")}
+    shown = {key: got[key] for key in ("code", "customer_id", "quota", "limit", "present")}
     assert shown == {
         "code": "quota",
         "customer_id": "acme",
@@ -83,7 +83,7 @@ async def test_a_refusal_names_customer_limit_and_present_value(api):
         "limit": 2,
         "present": 2,
     }
-    assert "acme" in told["detail"]
+    assert "acme" in got["detail"]
 
 
 async def test_what_kafka_did_not_take_uses_nothing_up(api):
@@ -94,15 +94,15 @@ async def test_what_kafka_did_not_take_uses_nothing_up(api):
     assert [(await api.submit(agenda()))[0] for _ in range(3)] == [503, 202, 429]
 
 
-async def test_a_full_insight_is_told_with_503_and_when_to_come_back():
+async def test_a_full_insight_is_answered_with_503_and_when_to_come_back():
     full = CapacityLimit(what="agendas", limit=10, present=12)
-    door = QuotaLedger("api", lambda _: None)
-    door.apply(BacklogUsage(insight_id="files", at=AT, capacity_limit=full), now_s=0)
-    async with open_api(quota_ledger=door) as api:
+    ledger = QuotaLedger("api", lambda _: None)
+    ledger.apply(BacklogUsage(insight_id="files", at=AT, capacity_limit=full), now_s=0)
+    async with open_api(quota_ledger=ledger) as api:
         async with api.client.post("/v1/agendas", json=agenda()) as response:
-            told = await response.json(content_type=None)
+            got = await response.json(content_type=None)
             assert (response.status, "Retry-After" in response.headers) == (503, True)
-        shown = {key: told[key] for key in ("code", "insight_id", "limit", "present")}
+        shown = {key: got[key] for key in ("code", "insight_id", "limit", "present")}
         assert shown == {
             "code": "insight_full",
             "insight_id": "files",

@@ -1,4 +1,4 @@
-"""What a door lets in, by what it counts itself and what the others tell."""
+"""What an ingress admits, by what it counts itself and what the others report."""
 
 import pytest
 
@@ -30,7 +30,7 @@ CUSTOMERS = {
 }
 
 
-def door(name="one", customers=None):
+def ledger(name="one", customers=None):
     return QuotaLedger(name, (CUSTOMERS if customers is None else customers).get)
 
 
@@ -57,31 +57,31 @@ def counted(insight_id="media", placed=None, *, is_complete=False, near=None, **
 
 def tell(one, *others, now_s=0.0):
     """What it has to say, over the wire."""
-    told = [decode_usage(encode(event)) for event in one.drain_reports(now_s)]
-    for event in told:
+    got = [decode_usage(encode(event)) for event in one.drain_reports(now_s)]
+    for event in got:
         for other in others:
             other.apply(event, now_s=now_s)
-    return told
+    return got
 
 
 # ---- ready agendas ----
 
 
 def test_no_more_are_let_in_than_may_be_ready_and_nobody_else_is_held_up():
-    one = door()
+    one = ledger()
     assert admitted(one, "ready") == 3
     assert admitted(one, "free") == 100
     assert admitted(one, "unknown") == 100
 
 
 def test_a_refusal_names_customer_limit_and_what_there_is():
-    one = door()
+    one = ledger()
     one.apply(counted(ready=7), now_s=0)
     with pytest.raises(
         QuotaError, match=r"has 7 ready agendas and may have 3.*max_ready"
-    ) as told:
+    ) as got:
         one.admit("ready", "media", now_s=0)
-    error = told.value
+    error = got.value
     assert (error.customer_id, error.quota, error.limit, error.present) == (
         "ready", "max_ready", 3, 7,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def test_a_refusal_names_customer_limit_and_what_there_is():
 
 
 def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
-    one = door()
+    one = ledger()
     one.apply(counted("media", ready=1), now_s=0)
     one.apply(counted("other", ready=1), now_s=0)
     assert one.ready_count("ready") == 2
@@ -100,7 +100,7 @@ def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
 
 
 def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
-    api, ingest, third = door("api"), door("ingest"), door("third")
+    api, ingest, third = ledger("api"), ledger("ingest"), ledger("third")
     api.admit("ready", "media", now_s=0)
     assert (api.ready_count("ready"), third.ready_count("ready")) == (1, 0)
     api.record_position("ready", (7, 0), lane=2)
@@ -122,7 +122,7 @@ def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
 
 
 def test_what_could_not_be_written_counts_no_more():
-    one = door()
+    one = ledger()
     one.admit("ready", "media", now_s=0)
     one.release("ready")
     one.release("ready")
@@ -130,8 +130,8 @@ def test_what_could_not_be_written_counts_no_more():
     assert admitted(one, "ready") == 3
 
 
-def test_what_is_not_handled_counts_however_long_intake_is_away():
-    one = door()
+def test_what_is_not_processed_counts_however_long_ingest_is_away():
+    one = ledger()
     for offset in range(3):
         one.admit("ready", "media", now_s=0)
         one.record_position("ready", (offset, 0), lane=0)
@@ -140,8 +140,8 @@ def test_what_is_not_handled_counts_however_long_intake_is_away():
     assert admitted(one, "ready", now_s=1e6) == 2
 
 
-def test_a_door_that_fell_silent_counts_no_more_and_one_that_speaks_does():
-    one, other = door(), door("other")
+def test_an_ingress_that_fell_silent_counts_no_more_and_one_that_reports_does():
+    one, other = ledger(), ledger("other")
     other.admit("ready", "media", now_s=0)
     tell(other, one)
     assert not tell(other, one, now_s=1)
@@ -152,34 +152,34 @@ def test_a_door_that_fell_silent_counts_no_more_and_one_that_speaks_does():
     assert one.ready_count("ready") == 0
 
 
-def test_nothing_is_told_while_nothing_changes():
-    one = door()
+def test_nothing_is_reported_while_nothing_changes():
+    one = ledger()
     assert not one.drain_reports(0)
     assert admitted(one, "free", 5) == 5
     assert not one.drain_reports(1)
 
 
-def test_a_newcomer_hears_all_within_seconds():
-    one, late = door(), door("late")
+def test_a_new_ingress_knows_all_within_seconds():
+    one, late = ledger(), ledger("late")
     one.admit("ready", "media", now_s=0)
     tell(one)
     tell(one, late, now_s=FULL_REPORT_INTERVAL_S)
     assert late.ready_count("ready") == 1
 
 
-def test_what_is_told_again_counts_once():
-    one, other = door(), door("other")
+def test_what_is_reported_again_counts_once():
+    one, other = ledger(), ledger("other")
     other.admit("rate", "media", now_s=0)
-    [told] = other.drain_reports(0)
+    [got] = other.drain_reports(0)
     for _ in range(3):
-        one.apply(told, now_s=0)
+        one.apply(got, now_s=0)
     assert admitted(one, "rate") == 3
 
 
 def test_a_rate_that_is_no_more_is_not_counted_any_longer():
-    """The other door has not heard of it yet, and tells what it let in."""
-    one = door(customers={"rate": Customer(id="rate")})
-    other = door("other")
+    """The other ingress does not know it yet, and reports what it admitted."""
+    one = ledger(customers={"rate": Customer(id="rate")})
+    other = ledger("other")
     assert admitted(other, "rate") == 4
     tell(other, one)
     assert admitted(one, "rate", most=50) == 50
@@ -199,24 +199,24 @@ def test_several_that_are_begun_together_end_one_by_one():
     assert in_flight.counts == {}, "no more end than began"
 
 
-def test_many_customers_are_told_in_several_records(monkeypatch):
+def test_many_customers_are_reported_in_several_records(monkeypatch):
     customers = {
         f"c{n}": Customer(id=f"c{n}", max_ready=1) for n in range(MAX_CUSTOMERS_PER_RECORD + 1)
     }
-    one, other = door(customers=customers), door("other", customers)
+    one, other = ledger(customers=customers), ledger("other", customers)
     for name in customers:
         one.admit(name, "media", now_s=0)
-    told = tell(one, other)
-    assert [len(event.in_flight) for event in told] == [MAX_CUSTOMERS_PER_RECORD, 1]
-    assert [event.is_complete for event in told] == [True, False]
+    got = tell(one, other)
+    assert [len(event.in_flight) for event in got] == [MAX_CUSTOMERS_PER_RECORD, 1]
+    assert [event.is_complete for event in got] == [True, False]
     assert all(other.ready_count(name) == 1 for name in customers)
 
 
 # ---- the rate ----
 
 
-def test_a_burst_and_then_the_rate_over_all_doors():
-    one, other = door(), door("other")
+def test_a_burst_and_then_the_rate_over_all_ingresses():
+    one, other = ledger(), ledger("other")
     assert admitted(one, "rate") == 4
     tell(one, other)
     assert admitted(other, "rate") == 0
@@ -226,7 +226,7 @@ def test_a_burst_and_then_the_rate_over_all_doors():
 
 
 def test_what_others_let_in_unheard_is_made_up_for():
-    one, other = door(), door("other")
+    one, other = ledger(), ledger("other")
     assert admitted(one, "rate") + admitted(other, "rate") == 8
     tell(one, other)
     tell(other, one)
@@ -235,18 +235,18 @@ def test_what_others_let_in_unheard_is_made_up_for():
 
 
 def test_a_refusal_for_the_rate_says_when_to_come_back():
-    one = door()
+    one = ledger()
     admitted(one, "rate")
-    with pytest.raises(QuotaError, match="2 agendas per second") as told:
+    with pytest.raises(QuotaError, match="2 agendas per second") as got:
         one.admit("rate", "media", now_s=0.25)
-    error = told.value
+    error = got.value
     assert (error.limit, error.present, error.retry_after_s) == (2, 3.5, 0.25)
 
 
 def test_the_allowances_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(quotas, "MAX_BUCKETS", 2)
     customers = {one: Customer(id=one, max_submit_per_s=1, submit_burst=1) for one in "abc"}
-    one = door(customers=customers)
+    one = ledger(customers=customers)
     for name in "abc":
         assert admitted(one, name) == 1
     assert admitted(one, "c") == 0
@@ -257,7 +257,7 @@ def test_the_allowances_remembered_are_bounded(monkeypatch):
 
 
 def test_a_full_insight_lets_nothing_in_and_one_that_is_nearly_full_does():
-    one = door()
+    one = ledger()
     near = CapacityLimit(what="agendas", limit=10, present=9)
     one.apply(counted(near=near), now_s=0)
     assert admitted(one, "free", 5) == 5
@@ -279,7 +279,7 @@ def test_small_insights_stay_open_while_large_ones_fill_a_scheduler():
         "small": MemoryLoad(6, 60),
         "empty": MemoryLoad(0, 0),
     }
-    assert {one: told.is_full for one, told in capacity_limits(loads, limit).items()} == {
+    assert {one: got.is_full for one, got in capacity_limits(loads, limit).items()} == {
         "large": True
     }
     assert capacity_limits({"large": MemoryLoad(80, 800)}, limit) == {}
@@ -287,7 +287,7 @@ def test_small_insights_stay_open_while_large_ones_fill_a_scheduler():
     assert (near.what, near.present, near.is_full) == ("agendas", 92, False)
 
 
-def test_bytes_fill_a_scheduler_too_and_what_is_full_is_told_first():
+def test_bytes_fill_a_scheduler_too_and_what_is_full_is_reported_first():
     limit = MemoryLoad(agendas=100, size=10_000)
     [full] = capacity_limits({"a": MemoryLoad(95, 10_000)}, limit).values()
     assert (full.what, full.limit, full.is_full) == ("bytes", 10_000, True)
@@ -298,7 +298,7 @@ def test_bytes_fill_a_scheduler_too_and_what_is_full_is_told_first():
 # ---- what counts are made of ----
 
 
-def test_changes_are_told_once_and_zeros_only_after_something():
+def test_changes_are_reported_once_and_zeros_only_after_something():
     changes = UsageDelta()
     assert not changes
     assert changes.take_changed({"a": 1}, ["a", "b"]) == {"a": 1}

@@ -144,17 +144,17 @@ def test_every_insight_is_explained_but_those_of_others():
         owned("e", owner="beta"),
     ]
     known = {"acme": Customer(id="acme", pool="cpu")}
-    told = InsightRouter(several, known).explain(SCAN)
-    assert [(one.insight_id, one.outcome, one.specificity) for one in told] == [
+    got = InsightRouter(several, known).explain(SCAN)
+    assert [(one.insight_id, one.outcome, one.specificity) for one in got] == [
         ("a", "chosen", 1),
         ("b", "outranked", 1),
         ("c", "other_pool", 1),
         ("d", "no_match", 0),
     ]
-    assert [one.why.partition(",")[0] for one in told[:2]] == [
+    assert [one.why.partition(",")[0] for one in got[:2]] == [
         "it fits by operation_types 'scan'"
     ] * 2
-    assert "'gpu', not 'cpu'" in told[2].why
+    assert "'gpu', not 'cpu'" in got[2].why
 
 
 def test_a_default_and_a_dead_end_are_explained_too():

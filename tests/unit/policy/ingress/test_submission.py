@@ -35,19 +35,21 @@ ACME = Principal("a program of acme's", "acme", frozenset({Role.SUBMIT}))
 
 
 @pytest.mark.parametrize(
-    ("told", "principal", "runs_as"),
+    ("expected", "principal", "runs_as"),
     [
         ({}, ACME, "acme"),
         ({"customer_id": None}, ACME, "acme"),
-        ({"customer_id": "gamma"}, ACME, "gamma"),  # which its door refuses
+        ({"customer_id": "gamma"}, ACME, "gamma"),  # which is refused at its entry
         ({}, ANYONE, "beta"),
         ({"customer_id": "gamma"}, ANYONE, "gamma"),
     ],
 )
-def test_a_customer_runs_a_template_for_itself_whomever_that_names(told, principal, runs_as):
+def test_a_customer_runs_a_template_for_itself_whomever_that_names(
+    expected, principal, runs_as
+):
     agenda = {**SKELETON, "customer_id": "beta"}
     known = {"t": VersionedTemplate(AgendaTemplate(id="t", agenda=agenda), 1)}
-    run = json.dumps({"template_id": "t", **told}).encode()
+    run = json.dumps({"template_id": "t", **expected}).encode()
     assert parse_submission(run, known, principal).customer_id == runs_as
 
 
@@ -66,7 +68,7 @@ def test_the_word_alone_makes_no_run():
         (b'["template_id"]', "agenda"),
     ],
 )
-def test_a_wrong_submission_is_told_why(document, field):
+def test_a_wrong_submission_is_answered_with_why(document, field):
     with pytest.raises(SubmissionError) as error:
         parse(document)
     assert error.value.issues[0].field == field

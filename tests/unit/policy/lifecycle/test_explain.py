@@ -50,12 +50,12 @@ def mixed(aging_s=None, algorithm="weighted_fair", shares=None):
     return target
 
 
-def told_and_come(target) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """All that wait with their positions, as told and as they come out."""
+def reported_and_come(target) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """All that wait with their positions, as explained and as they come out."""
     index = target.index
     waiting = [one for one, ref in index.refs().items() if index.state(ref) == READY]
-    told = {one: where(target, one).position for one in waiting}
-    by_turn = sorted(told.items(), key=lambda one: one[1])
+    explained = {one: where(target, one).position for one in waiting}
+    by_turn = sorted(explained.items(), key=lambda one: one[1])
     return by_turn, [(one, number) for number, one in enumerate(order(target), start=1)]
 
 
@@ -63,8 +63,8 @@ def told_and_come(target) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]
 @pytest.mark.parametrize("weight", [1.0, 0.25, 2.0])
 def test_of_agendas_that_cost_alike_positions_are_exact(algorithm, weight):
     shares = {"big": Share(weight=2.0), "late": Share(weight=weight)}
-    told, came = told_and_come(mixed(algorithm=algorithm, shares=shares))
-    assert told == came
+    explained, came = reported_and_come(mixed(algorithm=algorithm, shares=shares))
+    assert explained == came
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -72,15 +72,15 @@ def test_of_agendas_that_cost_alike_positions_are_exact(algorithm, weight):
 def test_with_strict_priorities_the_urgent_are_all_ahead_and_the_others_none(
     algorithm, aging_s
 ):
-    told, came = told_and_come(mixed(aging_s, algorithm))
-    assert told == came
+    explained, came = reported_and_come(mixed(aging_s, algorithm))
+    assert explained == came
 
 
 def test_what_costs_more_is_counted_by_its_cost():
     target = backlog()
     target.place([*several("dear", 5, cost_s=4.0), *several("mine", 9)])
-    told, came = told_and_come(target)
-    assert told == came
+    explained, came = reported_and_come(target)
+    assert explained == came
 
 
 @pytest.mark.parametrize("algorithm", ["weighted_fair", "fifo"])
@@ -91,7 +91,7 @@ def test_those_that_are_held_are_not_ahead_and_stand_where_they_would_come_back(
     shares["a"] = Share(paused=True)
     target.reconfigure(target.insight)
     target.choose(4, NOW)
-    told = where(target, "a-15").position
+    explained = where(target, "a-15").position
     mine = where(target, "c-9").position
     last = order(target).index("c-9")
     assert mine == last + 1
@@ -103,7 +103,7 @@ def test_those_that_are_held_are_not_ahead_and_stand_where_they_would_come_back(
     again.choose(4, NOW)
     shares.clear()
     again.reconfigure(again.insight)
-    assert order(again).index("a-15") + 1 == told
+    assert order(again).index("a-15") + 1 == explained
 
 
 def test_one_that_is_held_would_come_back_at_the_present():
@@ -126,16 +126,16 @@ def test_what_has_aged_is_ahead_of_what_came_later_with_that_priority():
     target.place([placed(f"new-{one}", "mine", priority=one, after=10.0) for one in (1, 2, 3)])
     new = [where(target, f"new-{one}") for one in (1, 2, 3)]
     assert [(one.own_ahead, one.urgent_ahead) for one in new] == [(3, 0), (6, 4), (7, 7)]
-    told, came = told_and_come(target)
-    assert told == came
+    explained, came = reported_and_come(target)
+    assert explained == came
 
 
 def test_one_of_a_priority_that_has_aged_is_no_sooner_for_it():
     target = backlog(aging_s=2.0)
     target.place(several("mine", 3, priority=4))
     target.place([placed("new", "mine", priority=4, after=10.0)])
-    told = where(target, "new")
-    assert (told.own_ahead, told.urgent_ahead, told.position) == (3, 3, 4)
+    explained = where(target, "new")
+    assert (explained.own_ahead, explained.urgent_ahead, explained.position) == (3, 3, 4)
 
 
 def test_agendas_that_were_withdrawn_are_not_ahead():
@@ -168,9 +168,9 @@ def test_the_time_left_follows_from_rate_and_depth():
 
 def test_nobody_promises_a_time_to_a_customer_that_is_held():
     shares = {"acme": Share(paused=True)}
-    told = where(fill(backlog(shares), ("acme", 1)), "acme-0")
-    assert told.eta_s is None
-    assert told.customer.held_by == "paused"
+    explained = where(fill(backlog(shares), ("acme", 1)), "acme-0")
+    assert explained.eta_s is None
+    assert explained.customer.held_by == "paused"
 
 
 def test_a_rate_limit_makes_the_time_left_longer():
@@ -181,9 +181,9 @@ def test_a_rate_limit_makes_the_time_left_longer():
     assert where(target, "acme-9", rate_per_s=100.0).eta_s == pytest.approx(16.0)
     assert where(target, "acme-9", rate_per_s=0.1).eta_s > 100.0
     order(target)
-    told = where(target, "acme-9", rate_per_s=100.0)
-    assert told.customer.held_by == "rate"
-    assert told.eta_s == pytest.approx(16.0)
+    explained = where(target, "acme-9", rate_per_s=100.0)
+    assert explained.customer.held_by == "rate"
+    assert explained.eta_s == pytest.approx(16.0)
 
 
 def test_states_on_the_way():
@@ -240,20 +240,25 @@ def test_waits_are_remembered_per_customer():
 def test_what_waits_says_for_what_and_until_when():
     target = fill(backlog(), ("a", 2))
     target.place([placed("later", "a", not_before=START + timedelta(seconds=40))])
-    told = where(target, "later")
-    assert (told.state, told.why, told.position, told.eta_s) == (
+    explained = where(target, "later")
+    assert (explained.state, explained.why, explained.position, explained.eta_s) == (
         "waiting",
         "not_before",
         0,
         None,
     )
-    assert told.until.timestamp() == NOW + 30
-    assert (told.own_ahead, told.urgent_ahead, told.rises_at) == (0, 0, None)
+    assert explained.until.timestamp() == NOW + 30
+    assert (explained.own_ahead, explained.urgent_ahead, explained.rises_at) == (0, 0, None)
     ready = where(target, "a-0")
     assert (ready.why, ready.until) == (None, None)
     target.apply_command(Command(agenda_id="a-1", action="hold"), NOW)
-    told = where(target, "a-1")
-    assert (told.state, told.why, told.until, told.eta_s) == ("held", None, None, None)
+    explained = where(target, "a-1")
+    assert (explained.state, explained.why, explained.until, explained.eta_s) == (
+        "held",
+        None,
+        None,
+        None,
+    )
 
 
 def test_one_that_is_out_is_claimed_when_those_before_it_are():
@@ -264,7 +269,7 @@ def test_one_that_is_out_is_claimed_when_those_before_it_are():
     assert where(target, "a-1", rate_per_s=0.0, unclaimed=2).eta_s is None
 
 
-def test_with_strict_priorities_it_is_told_how_many_go_first_for_theirs_and_until_when():
+def test_with_strict_priorities_it_says_how_many_go_first_for_theirs_and_until_when():
     target = backlog(aging_s=60.0)
     target.place(
         [
@@ -275,9 +280,9 @@ def test_with_strict_priorities_it_is_told_how_many_go_first_for_theirs_and_unti
             *several("late", 3, priority=9),
         ]
     )
-    told = where(target, "mine-5")
-    assert (told.urgent_ahead, told.own_ahead) == (11, 5)
-    assert told.rises_at.timestamp() == START.timestamp() + 60
+    explained = where(target, "mine-5")
+    assert (explained.urgent_ahead, explained.own_ahead) == (11, 5)
+    assert explained.rises_at.timestamp() == START.timestamp() + 60
     first = where(target, "other-0")
     assert (first.urgent_ahead, first.rises_at) == (0, None)
     target.choose(12, NOW)
@@ -294,7 +299,7 @@ def backlog_of_one():
     return target
 
 
-def test_those_asked_for_are_told_if_they_are_here():
+def test_those_asked_for_are_listed_if_they_are_here():
     target = fill(backlog(), ("a", 2))
     target.choose(1, NOW)
     found = forecast.held_agendas(target, ["a-1", "nobody", "a-0"])

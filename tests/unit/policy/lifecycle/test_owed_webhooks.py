@@ -27,14 +27,14 @@ def become(state: State, **changes) -> Summary:
 
 @pytest.mark.parametrize("state", sorted(OUTCOMES, key=lambda one: one.value))
 def test_every_end_of_an_accepted_agenda_owes_a_webhook(state):
-    told = webhook_payload(RUNNING, become(state))
-    assert told is not None
-    assert (told.id, told.state, told.customer_id) == ("a-1/1", state.value, "anna")
-    assert told.link_id == "reel-7"
+    got = webhook_payload(RUNNING, become(state))
+    assert got is not None
+    assert (got.id, got.state, got.customer_id) == ("a-1/1", state.value, "anna")
+    assert got.link_id == "reel-7"
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - OUTCOMES, key=lambda one: one.value))
-def test_nothing_else_is_told(state):
+def test_nothing_else_is_listed(state):
     assert webhook_payload(None, become(state)) is None
 
 
@@ -42,17 +42,17 @@ def test_without_an_address_nothing_is_owed():
     assert webhook_payload(RUNNING, become(State.SUCCEEDED, callback_url=None)) is None
 
 
-def test_a_change_after_the_end_is_not_told_again():
+def test_a_change_after_the_end_is_not_reported_again():
     ended = become(State.SUCCEEDED)
     assert webhook_payload(ended, become(State.SUCCEEDED, message="late")) is None
 
 
-def test_an_end_heard_of_before_the_acceptance_is_told_with_it():
+def test_an_end_folded_before_the_acceptance_is_reported_with_it():
     early = become(State.SUCCEEDED, callback_url=None)
     assert webhook_payload(early, become(State.SUCCEEDED)) is not None
 
 
-def test_an_agenda_that_ends_again_in_a_later_attempt_is_told_again():
+def test_an_agenda_that_ends_again_in_a_later_attempt_is_reported_again():
     again = webhook_payload(become(State.FAILED), become(State.SUCCEEDED, attempt=2))
     assert again is not None
     assert again.id == "a-1/2"
@@ -60,8 +60,8 @@ def test_an_agenda_that_ends_again_in_a_later_attempt_is_told_again():
 
 def test_a_receiver_can_check_the_signature_with_its_secret_alone():
     secret = webhook_secret("anna", b"the operator's key")
-    told = signature(b'{"id":"a-1/1"}', AT, [secret])
-    seconds, mark = told.split(",")
+    got = signature(b'{"id":"a-1/1"}', AT, [secret])
+    seconds, mark = got.split(",")
     assert seconds == f"t={int(AT.timestamp())}"
     wanted = hmac.new(
         secret.encode(),

@@ -59,7 +59,7 @@ def test_emitted_and_quiet_is_not_claimed():
     assert not find_discrepancies([row(State.EMITTED, is_stale=False)], held("emitted"))
 
 
-def test_another_attempt_is_told_with_both():
+def test_another_attempt_is_reported_with_both():
     [one] = find_discrepancies([row(State.RUNNING)], held("ready", attempt=2)).values()
     assert one.kind == "other_attempt"
     assert "attempt 1" in one.detail

@@ -54,11 +54,11 @@ def test_the_doctor_reports_ends_that_are_kept_shorter_than_their_events(name):
 
 
 @pytest.mark.parametrize(
-    ("live", "told"), [(timedelta(days=600), "600 days"), (timedelta.max, "ever:")]
+    ("live", "expected"), [(timedelta(days=600), "600 days"), (timedelta.max, "ever:")]
 )
-def test_the_doctor_goes_by_how_long_the_live_topic_keeps_events(live, told):
+def test_the_doctor_goes_by_how_long_the_live_topic_keeps_events(live, expected):
     [finding] = _retention_findings(Settings(), live)
-    assert f"for {told}" in finding
+    assert f"for {expected}" in finding
 
 
 def test_what_tells_what_waits_or_is_in_force_is_never_aged():

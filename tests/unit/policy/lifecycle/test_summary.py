@@ -37,14 +37,14 @@ from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import LinkSummary, PastAttempt, Summary, appended_name
 
 
-def told(*events, before=None):
+def folded(*events, before=None):
     summary, skipped = fold_all(before, events)
     assert skipped == 0
     return summary
 
 
 def test_acceptance_tells_who_what_and_where():
-    summary = told(accepted())
+    summary = folded(accepted())
     assert summary == Summary(
         agenda_id="a1",
         state=State.READY,
@@ -61,8 +61,8 @@ def test_acceptance_tells_who_what_and_where():
     assert summary.lease_until is None
 
 
-def test_a_run_from_door_to_door():
-    summary = told(
+def test_a_run_from_submission_to_end():
+    summary = folded(
         accepted(),
         emitted(1),
         claimed(2),
@@ -78,29 +78,29 @@ def test_a_run_from_door_to_door():
 
 
 def test_a_second_acceptance_of_an_id_changes_nothing():
-    summary = told(accepted())
+    summary = folded(accepted())
     assert fold(summary, accepted(5, title="Another", customer_id="thief")) == summary
 
 
-def test_what_is_heard_before_the_acceptance_is_kept():
-    summary = told(claimed(2), progressed(3, operation("fetch", percent=50)), accepted())
+def test_what_is_folded_before_the_acceptance_is_kept():
+    summary = folded(claimed(2), progressed(3, operation("fetch", percent=50)), accepted())
     assert summary.state is State.RUNNING
     assert (summary.title, summary.puller_id, summary.percent) == ("Nightly ☾", "p1", 25)
 
 
-def test_the_insight_is_known_from_whatever_is_told_first():
-    assert told(readied()).insight_id == told(emitted()).insight_id == "files"
+def test_the_insight_is_known_from_whatever_is_reported_first():
+    assert folded(readied()).insight_id == folded(emitted()).insight_id == "files"
 
 
-def test_what_is_told_late_of_a_wait_that_is_over_lets_nobody_wait():
-    summary = told(emitted(5), waiting(1))
+def test_what_arrives_late_of_a_wait_that_is_over_lets_nobody_wait():
+    summary = folded(emitted(5), waiting(1))
     assert summary.state is State.EMITTED
     assert (summary.waiting_until, summary.waiting_for) == (None, None)
 
 
 def test_a_failure_keeps_its_message_and_what_it_got_done():
     diagnostic = Diagnostic(message="4 bytes missing", at=at(8), code="short_read")
-    summary = told(
+    summary = folded(
         accepted(),
         claimed(1),
         failed(9, operation("fetch", "failed", percent=40), diagnostics=(diagnostic,)),
@@ -113,7 +113,7 @@ def test_a_failure_keeps_its_message_and_what_it_got_done():
 @pytest.mark.parametrize("first", [succeeded(5), failed(5), failed(5, retryable=False)])
 @pytest.mark.parametrize("second", [succeeded(4), failed(4)])
 def test_the_first_outcome_stands(first, second):
-    summary = told(accepted(), first)
+    summary = folded(accepted(), first)
     if type(first) is type(second):
         assert fold(summary, second).ended_at == at(4)
     else:
@@ -122,7 +122,7 @@ def test_the_first_outcome_stands(first, second):
 
 
 def test_facts_that_arrive_after_the_end_complete_the_summary():
-    early = told(succeeded(9, operation("store", "succeeded")))
+    early = folded(succeeded(9, operation("store", "succeeded")))
     summary, skipped = fold_all(
         early,
         [progressed(5, operation("fetch", "succeeded")), claimed(2), emitted(1), accepted()],
@@ -134,7 +134,7 @@ def test_facts_that_arrive_after_the_end_complete_the_summary():
 
 
 def test_a_new_attempt_keeps_what_succeeded_and_how_far_the_rest_was():
-    summary = told(
+    summary = folded(
         accepted(),
         emitted(1),
         claimed(2),
@@ -156,7 +156,7 @@ def test_a_new_attempt_keeps_what_succeeded_and_how_far_the_rest_was():
 
 
 def test_prior_progress_outlives_attempts_that_did_not_begin_the_operation():
-    summary = told(
+    summary = folded(
         accepted(),
         progressed(3, operation("store", percent=70)),
         claimed(60, attempt=2),
@@ -174,17 +174,17 @@ def test_a_later_try_is_further_whatever_its_percent():
         progressed(4, replace(operation("store", percent=5), tries=2)),
     ]
     for order in (tries, tries[::-1]):
-        assert told(accepted(), *order).operations["store"].percent == 5
+        assert folded(accepted(), *order).operations["store"].percent == 5
 
 
 @pytest.mark.parametrize(
     ("state", "further"),
     [("waiting", "running"), ("running", "failed"), ("failed", "succeeded")],
 )
-def test_no_operation_goes_back_whatever_is_told_later(state, further):
+def test_no_operation_goes_back_whatever_is_reported_later(state, further):
     known = progressed(4, operation("store", further, percent=0))
     late = progressed(5, operation("store", state, percent=100))
-    assert told(accepted(), known, late).operations["store"].state == further
+    assert folded(accepted(), known, late).operations["store"].state == further
 
 
 def appended(name, by="fetch", seconds=3):
@@ -202,9 +202,9 @@ def test_appended_operations_count_once_in_any_order_and_stay_for_the_next_attem
         replace(progressed(5), appended=(appended("one", seconds=5), appended("fetch"))),
     ]
     for order in (stories, stories[::-1]):
-        summary = told(accepted(), *order, succeeded(6, operation("fetch", "succeeded")))
+        summary = folded(accepted(), *order, succeeded(6, operation("fetch", "succeeded")))
         assert names_of(summary) == ["one", "two"]
-    summary = told(
+    summary = folded(
         accepted(), *stories, progressed(6, operation("one", "succeeded")), emitted(60, 2)
     )
     assert names_of(summary) == ["one", "two"]
@@ -212,13 +212,13 @@ def test_appended_operations_count_once_in_any_order_and_stay_for_the_next_attem
 
 
 def test_what_an_operation_appended_goes_when_it_is_reset_and_what_that_appended_too():
-    ended = told(
+    ended = folded(
         accepted(),
         replace(progressed(3), appended=(appended("one"), appended("two", by="one"))),
         replace(progressed(4), appended=(appended("three", by="store"),)),
         succeeded(5, *[operation(n, "succeeded") for n in ("fetch", "store", "one", "two")]),
     )
-    again = told(restarted(9, keep=("store", "one", "two")), before=ended)
+    again = folded(restarted(9, keep=("store", "one", "two")), before=ended)
     assert names_of(again) == ["three"]
     assert set(again.operations) == {"store"}
 
@@ -227,19 +227,19 @@ def test_what_an_operation_appended_goes_when_it_is_reset_and_what_that_appended
     "late", [emitted(9), claimed(9), renewed(9), progressed(9), succeeded(9), failed(9)]
 )
 def test_an_outdated_attempt_is_not_applied(late):
-    summary = told(accepted(), claimed(2, attempt=2))
+    summary = folded(accepted(), claimed(2, attempt=2))
     with pytest.raises(TransitionError, match="outdated"):
         fold(summary, late)
 
 
 def test_no_attempt_follows_an_end():
-    summary = told(accepted(), succeeded(5))
+    summary = folded(accepted(), succeeded(5))
     with pytest.raises(TransitionError, match="ended"):
         fold(summary, emitted(9, attempt=2))
 
 
 def test_a_refusal_says_why():
-    summary = told(refused(3))
+    summary = folded(refused(3))
     assert (summary.state, summary.customer_id) == (State.REFUSED, "acme")
     assert [issue.message for issue in summary.issues] == ["fits no insight"]
     assert summary.ended_at == at(3)
@@ -247,19 +247,19 @@ def test_a_refusal_says_why():
 
 def test_of_two_refusals_the_later_counts():
     later = refused(3, "too large")
-    assert told(refused(1), later) == told(later, refused(1)) == told(later)
+    assert folded(refused(1), later) == folded(later, refused(1)) == folded(later)
 
 
 def test_of_two_refusals_at_one_instant_the_first_counts():
-    assert told(refused(5, "first"), refused(5, "second")).issues[0].message == "first"
+    assert folded(refused(5, "first"), refused(5, "second")).issues[0].message == "first"
 
 
 def test_an_event_without_an_insight_takes_none_away():
     story = [accepted(), emitted(1), claimed(2)]
-    assert told(*story, replace(progressed(3), insight_id="")).insight_id == "files"
-    assert told(replace(story[1], insight_id="other"), before=told(accepted())).insight_id == (
-        "files"
-    )
+    assert folded(*story, replace(progressed(3), insight_id="")).insight_id == "files"
+    assert folded(
+        replace(story[1], insight_id="other"), before=folded(accepted())
+    ).insight_id == ("files")
 
 
 def test_a_wait_without_a_message_keeps_the_one_before():
@@ -268,31 +268,31 @@ def test_a_wait_without_a_message_keeps_the_one_before():
         replace(waiting(1), message="no luck"),
         replace(waiting(2), message=""),
     ]
-    assert told(*story).message == "no luck"
+    assert folded(*story).message == "no luck"
 
 
 def test_an_id_that_was_refused_can_be_submitted_again():
-    assert told(refused(1), accepted(5)) == told(accepted(5))
-    assert told(refused(1), emitted(6), accepted(5)) == told(emitted(6), accepted(5))
+    assert folded(refused(1), accepted(5)) == folded(accepted(5))
+    assert folded(refused(1), emitted(6), accepted(5)) == folded(emitted(6), accepted(5))
 
 
 def test_an_accepted_agenda_cannot_be_refused():
-    summary = told(accepted())
+    summary = folded(accepted())
     with pytest.raises(TransitionError):
         fold(summary, refused(5))
 
 
 def test_the_lease_runs_from_the_last_sign_of_life():
-    assert told(accepted(), claimed(0)).lease_until == at(60)
-    assert told(claimed(0), renewed(20)).lease_until == at(80)
-    assert told(claimed(0), progressed(30), renewed(20)).lease_until == at(90)
-    assert told(claimed(0), succeeded(9)).lease_until is None
-    assert told(progressed(30)).lease_until is None
+    assert folded(accepted(), claimed(0)).lease_until == at(60)
+    assert folded(claimed(0), renewed(20)).lease_until == at(80)
+    assert folded(claimed(0), progressed(30), renewed(20)).lease_until == at(90)
+    assert folded(claimed(0), succeeded(9)).lease_until is None
+    assert folded(progressed(30)).lease_until is None
 
 
 def test_the_first_claim_starts_the_attempt():
-    assert told(claimed(5), claimed(3), claimed(4)).started_at == at(3)
-    assert told(renewed(3), claimed(2)).started_at == at(2)
+    assert folded(claimed(5), claimed(3), claimed(4)).started_at == at(3)
+    assert folded(renewed(3), claimed(2)).started_at == at(2)
 
 
 def test_the_furthest_report_of_an_operation_counts():
@@ -301,7 +301,7 @@ def test_the_furthest_report_of_an_operation_counts():
     reports = [waiting, half, failing, done]
     for further in range(1, len(reports)):
         for one in range(further):
-            summary = told(progressed(1, reports[further]), progressed(2, reports[one]))
+            summary = folded(progressed(1, reports[further]), progressed(2, reports[one]))
             assert summary.operations["fetch"].state == reports[further].state
 
 
@@ -309,24 +309,24 @@ def test_of_reports_equally_far_the_later_counts():
     first = progressed(1, operation("fetch", message="unpacking"))
     second = progressed(2, operation("fetch", message="archiving"))
     for story in ([first, second], [second, first]):
-        assert told(*story).operations["fetch"].message == "archiving"
+        assert folded(*story).operations["fetch"].message == "archiving"
 
 
 def test_a_report_may_carry_its_own_instant():
     one = operation("fetch", message="unpacking", reported_at=at(5))
     other = operation("fetch", message="archiving")
-    summary = told(progressed(9, one), progressed(7, other))
+    summary = folded(progressed(9, one), progressed(7, other))
     assert summary.operations["fetch"].message == "archiving"
     assert summary.operations["fetch"].reported_at == at(7)
 
 
 def test_of_reports_at_one_instant_the_same_counts_in_any_order():
     reports = [progressed(1, operation("fetch", message=one)) for one in ("one", "other")]
-    assert told(*reports) == told(*reversed(reports))
+    assert folded(*reports) == folded(*reversed(reports))
 
 
 def test_one_event_may_report_an_operation_twice():
-    summary = told(
+    summary = folded(
         progressed(1, operation("fetch", percent=80), operation("fetch", percent=20))
     )
     assert summary.operations["fetch"].percent == 80
@@ -343,11 +343,11 @@ def test_one_event_may_report_an_operation_twice():
     ],
 )
 def test_percent_is_the_mean_over_all_operations(operations, percent):
-    assert told(accepted(), progressed(1, *operations)).percent == percent
+    assert folded(accepted(), progressed(1, *operations)).percent == percent
 
 
 def test_percent_is_zero_while_no_operation_is_known():
-    assert told(emitted(1)).percent == 0
+    assert folded(emitted(1)).percent == 0
 
 
 def test_folding_several_events_counts_those_not_applied():
@@ -355,8 +355,8 @@ def test_folding_several_events_counts_those_not_applied():
     assert (summary.state, skipped) == (State.SUCCEEDED, 2)
 
 
-def test_of_one_outcome_told_twice_the_earlier_counts():
-    assert told(succeeded(5), succeeded(7)).ended_at == at(5)
+def test_of_one_outcome_reported_twice_the_earlier_counts():
+    assert folded(succeeded(5), succeeded(7)).ended_at == at(5)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_a_link_is_as_far_as_its_agendas(states, state):
 
 
 def test_a_retry_remembers_the_attempt_before_it():
-    summary = told(
+    summary = folded(
         accepted(),
         emitted(1),
         claimed(2),
@@ -407,14 +407,14 @@ def test_a_retry_remembers_the_attempt_before_it():
             message="disk full",
         ),
     )
-    ready = told(readied(40, attempt=2), before=summary)
+    ready = folded(readied(40, attempt=2), before=summary)
     assert (ready.state, ready.waiting_until, ready.waiting_for) == (State.READY, None, None)
 
 
 def test_an_attempt_that_fell_silent_is_remembered_as_lost():
     full = Diagnostic(message="disk full", at=at(8), code="full")
     half = replace(operation("fetch", "running", percent=40), diagnostics=(full,))
-    summary = told(
+    summary = folded(
         accepted(),
         claimed(2),
         failed(9, diagnostics=(full,)),
@@ -423,7 +423,7 @@ def test_an_attempt_that_fell_silent_is_remembered_as_lost():
         waiting(60, attempt=3, reason="lost"),
     )
     assert [one.outcome for one in summary.history] == ["failed", "lost"]
-    # What was told of either stays.
+    # What was reported of either stays.
     assert [one.diagnostics for one in summary.history] == [(full,), ()]
     assert summary.operations["fetch"].prior == PriorProgress(
         attempt=2, state="running", percent=40, diagnostics=(full,)
@@ -431,17 +431,17 @@ def test_an_attempt_that_fell_silent_is_remembered_as_lost():
 
 
 def test_giving_up_is_the_end_of_the_attempt_that_failed():
-    summary = told(accepted(), claimed(2), failed(9), given_up(10))
+    summary = folded(accepted(), claimed(2), failed(9), given_up(10))
     assert (summary.state, summary.message, summary.ended_at) == (
         State.FAILED,
         "disk full",
         at(9),
     )
-    assert told(accepted(), claimed(2), given_up(10), failed(9)) == summary
+    assert folded(accepted(), claimed(2), given_up(10), failed(9)) == summary
 
 
 def test_a_cancelled_agenda_says_why_whatever_its_puller_says_later():
-    stopped = told(
+    stopped = folded(
         accepted(), claimed(2), stopping(5), halted(6), cancelled(7, message="by Ann")
     )
     assert (stopped.state, stopped.message, stopped.stopping) == (
@@ -449,47 +449,47 @@ def test_a_cancelled_agenda_says_why_whatever_its_puller_says_later():
         "by Ann",
         None,
     )
-    assert told(failed(6), before=stopped).message == "by Ann"
-    assert told(stopping(8), before=stopped).stopping is None
+    assert folded(failed(6), before=stopped).message == "by Ann"
+    assert folded(stopping(8), before=stopped).stopping is None
 
 
 def test_what_is_to_stop_says_so_until_it_has():
-    assert told(accepted(), claimed(2), stopping(5)).stopping == "cancelled"
+    assert folded(accepted(), claimed(2), stopping(5)).stopping == "cancelled"
 
 
-def test_an_agenda_that_is_run_again_keeps_what_it_is_told_to():
-    ended = told(
+def test_an_agenda_that_is_run_again_keeps_what_it_is_asked_to():
+    ended = folded(
         accepted(),
         claimed(2),
         failed(
             9, operation("fetch", "succeeded"), operation("store", "succeeded"), retryable=False
         ),
     )
-    again = told(restarted(20, attempt=2, keep=("fetch",)), before=ended)
+    again = folded(restarted(20, attempt=2, keep=("fetch",)), before=ended)
     assert (again.state, again.attempt, set(again.operations)) == (State.READY, 2, {"fetch"})
     assert [one.outcome for one in again.history] == ["failed"]
     assert again.accepted_at == at(0)
 
 
 def test_what_is_wanted_changes_nothing_by_itself():
-    summary = told(accepted())
+    summary = folded(accepted())
     assert fold(summary, commanded(3)) == summary
     with pytest.raises(TransitionError, match="nothing is known"):
         fold(None, commanded(3))
 
 
 def test_another_priority_is_shown():
-    assert told(accepted(), reprioritised(3, priority=1)).priority == 1
+    assert folded(accepted(), reprioritised(3, priority=1)).priority == 1
 
 
-def test_a_wait_told_again_after_the_emission_changes_nothing():
-    summary = told(accepted(), emitted(5))
-    assert told(waiting(2), held(3), before=summary) == summary
+def test_a_wait_folded_again_after_the_emission_changes_nothing():
+    summary = folded(accepted(), emitted(5))
+    assert folded(waiting(2), held(3), before=summary) == summary
 
 
 def test_only_so_many_attempts_are_remembered():
     lost = [waiting(n, attempt=n, reason="lost") for n in range(2, MAX_HISTORY + 5)]
-    history = told(accepted(), *lost).history
+    history = folded(accepted(), *lost).history
     assert [one.attempt for one in history] == [*range(4, MAX_HISTORY + 4)]
 
 
@@ -507,7 +507,7 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
         priority=2,
     )
     event = replace(restarted(90, attempt=3), routed=msgspec.Raw(encode(placed)))
-    again = told(event, emitted(91, attempt=3))
+    again = folded(event, emitted(91, attempt=3))
     assert (again.state, again.attempt, again.priority) == (State.EMITTED, 3, 2)
     assert (again.customer_id, again.insight_id, again.body) == ("acme", "files", body)
     assert again.operation_names == ("fetch",)
@@ -519,14 +519,14 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
         b'{"agenda_id": 1}',
         encode(replace(placed, agenda=msgspec.Raw(b"[]"))),
     ):
-        bare = told(replace(event, routed=msgspec.Raw(nothing)))
+        bare = folded(replace(event, routed=msgspec.Raw(nothing)))
         assert (bare.state, bare.attempt, bare.customer_id) == (State.READY, 3, "")
     # One that is known stays what it was.
-    known = told(event, before=told(accepted(), succeeded(9)))
+    known = folded(event, before=folded(accepted(), succeeded(9)))
     assert (known.priority, known.accepted_at) == (3, START)
 
 
-@pytest.mark.parametrize("told_of", [b"7", b"{", b'{"name": 7}', b"{}"])
-def test_an_appended_operation_may_have_no_name_that_can_be_read(told_of):
-    one = AppendedOperation(by="fetch", at=at(3), operation=msgspec.Raw(told_of))
+@pytest.mark.parametrize("reported_of", [b"7", b"{", b'{"name": 7}', b"{}"])
+def test_an_appended_operation_may_have_no_name_that_can_be_read(reported_of):
+    one = AppendedOperation(by="fetch", at=at(3), operation=msgspec.Raw(reported_of))
     assert appended_name(one) == ""
