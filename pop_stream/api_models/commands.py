@@ -110,7 +110,7 @@ class BulkResult(ResponseModel, frozen=True):
         matched: Agendas that fit the filter.
         commanded: Those that were in a state for the command; of a hold or a release, also
             those where it seems done, as another command may be under way.
-        passed_over: Those that were in no state for it, by state.
+        skipped: Those that were in no state for it, by state.
         not_possible: Those in a state for it that cannot be run again, by why: `no_body`, what
             they were is not kept any more; `invalid`, it is not understood any more.
     """
@@ -119,7 +119,7 @@ class BulkResult(ResponseModel, frozen=True):
     dry_run: bool
     matched: int
     commanded: int
-    passed_over: Mapping[State, int]
+    skipped: Mapping[State, int]
     not_possible: Mapping[SkipReason, int] = field(default_factory=dict)
 
 

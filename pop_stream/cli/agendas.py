@@ -231,7 +231,7 @@ def _command(wish: Mapping[str, object], chosen: _Chosen, *, as_json: bool) -> N
 def _show(result: "BulkResult") -> None:
     done = "would be sent" if result.dry_run else "sent"
     typer.echo(f"{result.commanded} of {result.matched} agendas {done}: {result.action}")
-    for state, number in result.passed_over.items():
+    for state, number in result.skipped.items():
         typer.echo(f"  {number} passed over: {state.value}")
     for why, number in result.not_possible.items():
         typer.echo(f"  {number} not possible: {why}")

@@ -17,7 +17,6 @@ from pydantic_core import PydanticUndefined
 
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definition
-from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
@@ -29,6 +28,7 @@ from pop_stream.model.events.scheduling import (
     RecordRefused,
     RoundDecided,
 )
+from pop_stream.model.events.schema_version import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.model.template import TEMPLATE_RUN
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 from pop_stream.policy.lifecycle.webhooks import WebhookExhausted

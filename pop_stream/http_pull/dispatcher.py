@@ -17,7 +17,7 @@ from pop_stream.kafka.share_consumer import MissingClientError
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_poll_demand, encode
+from pop_stream.model.events.codec import decode_poll_demand, encode
 from pop_stream.model.events.pull import (
     AgendaDelivered,
     DeliveryEvent,
@@ -26,6 +26,7 @@ from pop_stream.model.events.pull import (
     PollWanted,
 )
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.ids import HTTP_PULLER
 from pop_stream.policy.http_pull import OrphanedDeliveries, PollDemand, returned_delivery
 from pop_stream.ports.clock import Clock

@@ -94,7 +94,7 @@ BATCH_RECORDS: Final = 2_000
 """Most submissions of one batch; a batch is in memory twice while it is handled."""
 
 YIELD_EVERY_BYTES: Final = 256 * 1024
-"""Sorted without a breath in between; a fraction of a second's work."""
+"""Processed between two yields to the event loop; a fraction of a second's work."""
 
 _MIN_BATCH_INTERVAL_S: Final = 0.006
 _MAX_BATCH_INTERVAL_S: Final = 0.025
@@ -106,7 +106,7 @@ rest is not delayed."""
 
 
 class Ingest:
-    """Validates and places submissions; stateless but for the definitions it last saw."""
+    """Validates and routes submissions; stateless but for the definitions it last saw."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Ingest:
         self._processor = self._new_processor(Definitions())
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take submissions in until `stop`."""
+        """Process submissions until `stop`, which is seen between two batches."""
         consumer = clients.consumer(
             self._settings, client_id=PART, group_id=self._topics.group(PART)
         )
@@ -161,7 +161,7 @@ class Ingest:
             )
 
     async def handle(self, records: Sequence[ConsumedRecord]) -> None:
-        """Take in one batch; returns once all that came of it is acknowledged.
+        """Process one batch; returns once all that came of it is acknowledged.
 
         A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
         the scheduler a page whose origin it has seen.
@@ -198,7 +198,7 @@ class Ingest:
             _log.info("submissions.refused", count=len(batch.dead_letters))
 
     async def _process(self, records: Sequence[ConsumedRecord]) -> BatchResult:
-        """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
+        """Process a batch, yielding now and then: heartbeats go over the same event loop."""
         senders: Senders = (
             await self._sender_authenticator.senders(records)
             if self._sender_authenticator

@@ -133,7 +133,7 @@ class KafkaSubmissionQuota:
         self._has_decided = False
 
     def take_has_decided(self) -> bool:
-        """Whether anything was decided since the last call that could be decided otherwise."""
+        """Whether since the last call a quota decided about an agenda; asking resets it."""
         decided, self._has_decided = self._has_decided, False
         return decided
 

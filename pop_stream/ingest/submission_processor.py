@@ -27,9 +27,10 @@ from pop_stream.model.errors import (
     SubmissionError,
     UnreadableRecordError,
 )
-from pop_stream.model.events.codec import checked_value, encode
+from pop_stream.model.events.codec import encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused, LifecycleEvent
 from pop_stream.model.events.scheduling import Origin
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
@@ -51,7 +52,7 @@ class ValidationIssues:
         self._code = SubmissionError.code
 
     def add(self, index: int, error: SubmissionError) -> None:
-        """Note what is wrong with one of them."""
+        """Add what is wrong with one of them, by its index in the record."""
         self.count += 1
         if isinstance(error, QuotaError | CapacityError):
             self._code = error.code
@@ -60,7 +61,7 @@ class ValidationIssues:
         self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
 
     def add_forbidden(self, index: int, error: ForbiddenError) -> None:
-        """Note that the sender may not submit one of them."""
+        """Add that the sender may not submit one of them, by its index in the record."""
         self.count += 1
         self._code = ForbiddenError.code
         if len(self.issues) < SubmissionError.MAX_ISSUES:
@@ -332,7 +333,7 @@ def _check_events(accepted: AgendaAccepted, routed: bytes) -> None:
 
 
 def _bodies(value: bytes | None) -> list[bytes]:
-    """The agendas of a record, each as JSON; a lone one is not looked into."""
+    """The agendas of a record, each as JSON; a single one is not parsed yet."""
     start = (value or b"").lstrip(b" \t\r\n")[:1]
     if value is None or start not in {b"{", b"["}:
         msg = "the record is no JSON object or list; it must be an agenda or a list of agendas"

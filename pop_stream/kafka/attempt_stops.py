@@ -6,8 +6,9 @@ from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_stop
+from pop_stream.model.events.codec import decode_stop
 from pop_stream.model.events.scheduling import AttemptStop
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 

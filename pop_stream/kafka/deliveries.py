@@ -1,4 +1,11 @@
-"""Agendas for workers over HTTP: asked for on `pop.poll-demand`, got on `pop.deliveries`."""
+"""Agendas for HTTP workers: demand on `pop.poll-demand`, agendas on `pop.deliveries`.
+
+A process of the API publishes how many agendas its callers wait for. A dispatcher, the owner of
+the insight's partition of `pop.poll-demand`, claims that many and addresses each to a process.
+Every process reads all deliveries and takes its own; one whose caller has gone meanwhile is
+given to another caller here, or returned to the dispatcher. Whatever is lost on the way comes
+back when its lease ends.
+"""
 
 import asyncio
 import secrets
@@ -16,7 +23,7 @@ from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError, UnservedError
-from pop_stream.model.events.codec import checked_value, decode_delivery, encode
+from pop_stream.model.events.codec import decode_delivery, encode
 from pop_stream.model.events.lifecycle import StopReason
 from pop_stream.model.events.pull import (
     AgendaDelivered,
@@ -25,6 +32,7 @@ from pop_stream.model.events.pull import (
     PollWanted,
 )
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.policy.attempt_stops import StopRegistry
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord
@@ -36,10 +44,10 @@ _CONNECTION_CHECK_S: Final = 0.5
 _DISPATCHERS: Final = 8
 _REJECTION_TTL_S: Final = 3.0
 _REPLAYED_STOPS: Final = 5_000
-"""Stops that a process reads when it begins: workers of such attempts may report to it."""
+"""Earlier stops that a process reads when it begins: their workers may report to it."""
 
 MAX_RETURNED_BYTES: Final = 32 * 1024 * 1024
-"""From there on, agendas whose callers have gone are left to come back by their leases."""
+"""Beyond it, agendas whose callers have gone are left to the end of their leases."""
 
 _log = structlog.get_logger()
 
@@ -58,9 +66,11 @@ class _Poller:
 class KafkaHttpDeliveries:
     """The port `HttpDeliveries`; works while entered.
 
+    Entering waits for nothing: until Kafka is reached, polls wait or fail.
+
     Args:
         settings: Where the cluster is.
-        publisher: Open for as long as this object is.
+        publisher: For demand and returns; open for as long as this object is.
     """
 
     def __init__(self, settings: Settings, publisher: Publisher) -> None:
@@ -105,7 +115,7 @@ class KafkaHttpDeliveries:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def take(
+    async def poll(
         self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
     ) -> list[EmittedAgenda]:
         """See the port."""
@@ -128,7 +138,7 @@ class KafkaHttpDeliveries:
         returned = DeliveryReturned(insight_id=emitted.insight_id, emitted=emitted)
         self._returned.put_nowait(returned)
 
-    def stop(
+    def stop_reason(
         self, agenda_id: str, attempt: int, accepted_at: datetime
     ) -> StopReason | Literal["outdated"] | None:
         """See the port."""
@@ -145,7 +155,7 @@ class KafkaHttpDeliveries:
         now = asyncio.get_running_loop().time
         until = now() + wait.total_seconds()
         if not self._followers[0].following.is_set() and not wait:
-            msg = "agendas cannot be handed out yet: Kafka has not answered"
+            msg = "agendas cannot be delivered yet: Kafka has not answered"
             raise UnavailableError(msg)
         while not poller.got and now() < until and is_connected():
             self._raise_if_rejected(insight_id)
@@ -155,7 +165,8 @@ class KafkaHttpDeliveries:
         if not poller.got:
             self._raise_if_rejected(insight_id)
         if poller.got and poller.wanted:
-            await asyncio.sleep(_BATCH_LINGER_S)  # those sent with the first arrive with it
+            # Agendas that were sent together with the first arrive a moment later.
+            await asyncio.sleep(_BATCH_LINGER_S)
 
     def _on_record(self, record: ConsumedRecord) -> None:
         try:
@@ -199,8 +210,8 @@ class KafkaHttpDeliveries:
         self._has_changes.set()
 
     async def _publish_demand(self) -> NoReturn:
-        """Say what is wanted whenever it changes, and every second while anything is."""
-        # What is delivered before would not be read, and would come back by its lease only.
+        """Publish demand whenever it changes, and every second while there is any."""
+        # A delivery from before would not be read, and would wait for the end of its lease.
         await self._followers[0].following.wait()
         while True:
             with suppress(TimeoutError):
@@ -239,5 +250,5 @@ class KafkaHttpDeliveries:
         try:
             await self._publisher.publish(records)
         except UnavailableError as error:
-            # What is wanted is said again; what was to be returned comes back by its lease.
+            # Demand is published again; a return is lost, so its agenda waits for its lease.
             _log.warning("poll_demand.unpublished", error=str(error))

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_lifecycle, encode, frame_parts
+from pop_stream.model.events.codec import decode_lifecycle, encode, frame_parts
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.ports.records import ConsumedRecord, with_value
 

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from pop_stream.model.errors import UnavailableError
-from pop_stream.model.events.codec import with_schema_version
+from pop_stream.model.events.schema_version import with_schema_version
 from pop_stream.model.partitioning import partition_of
 from pop_stream.ports.publisher import Publisher, Record, RecordMetadata, RecordTooLargeError
 

@@ -13,8 +13,9 @@ from pop_stream.kafka.event_records import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_query_reply
+from pop_stream.model.events.codec import decode_query_reply
 from pop_stream.model.events.scheduling import QueueDescribed, QueueQueried
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord, TopicPartition

@@ -12,8 +12,9 @@ from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_usage, encode
+from pop_stream.model.events.codec import decode_usage, encode
 from pop_stream.model.events.quota import IngressUsage
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord

@@ -6,8 +6,9 @@ from typing import Final, Self
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.events.codec import checked_value, decode_lifecycle
+from pop_stream.model.events.codec import decode_lifecycle
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.settings import Settings
 
 _MAX_RECORDS: Final = 2_000

@@ -1,4 +1,4 @@
-"""What Comcast's POP called by other names: an error names ours to whoever uses them."""
+"""Names of Comcast's POP for what has another name here; errors suggest ours."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

@@ -116,7 +116,7 @@ class ListStatement:
         )
 
     def _after(self, sorts: Sequence[Sort], nodes: Sequence[str], after: Sequence[Any]) -> str:
-        """Further on than the keys: beyond the first, or level with it and beyond the next."""
+        """The condition for rows after these keys, compared from the first to the last."""
         beyond = "false"
         for one, node, value in reversed([*zip(sorts, nodes, after, strict=True)]):
             bound = f"{self._bind(_json(value))}::text::jsonb"
@@ -305,7 +305,7 @@ def _content(definition: Definition | None) -> dict[str, object] | None:
 
 
 def _ownership(definition: Definition) -> Ownership:
-    """Whose it is; pools are the operators' business alone."""
+    """Whose it is; pools belong to the operators."""
     if isinstance(definition, SharedDefinition | Customer):
         return definition.ownership
     return Ownership(None)

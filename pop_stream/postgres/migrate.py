@@ -54,12 +54,12 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """By it a file that was changed after it was applied is known."""
+        """SHA-256 of the text; another one than was applied means that the file was changed."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property
     def steps(self) -> Sequence[str]:
-        """What is sent on its own, in order."""
+        """Statements that are sent on their own, in order; the last in a transaction."""
         return _STEP.split(self.sql)
 
 

@@ -84,7 +84,7 @@ class SummaryCache:
         return self._summaries.get(agenda_id)
 
     def put(self, written: Iterable[StoredSummary]) -> None:
-        """These were written, and the transaction that did is committed."""
+        """Keep what was written; call it only once the transaction is committed."""
         known = self._summaries
         for one in written:
             if one.summary is None:
@@ -102,7 +102,7 @@ class SummaryCache:
             known.popitem(last=False)
 
     def clear(self) -> None:
-        """Nothing that was written is certain any more."""
+        """Drop everything: after a failed commit it is unknown what the database has."""
         self._summaries.clear()
 
 

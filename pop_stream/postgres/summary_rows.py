@@ -33,7 +33,7 @@ _STATE_VALUES: Final[Mapping[State, str]] = {state: state.value for state in Sta
 
 
 def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
-    """The parameters of `keep_agendas`, in order."""
+    """The row of type `agenda_row` for `upsert_agendas`, in the order of its columns."""
     return (
         summary.agenda_id,
         version,
@@ -83,7 +83,7 @@ def is_description_changed(before: Summary, after: Summary) -> bool:
 
 
 def progress_row(summary: Summary, *, version: int, percent: float) -> Row:
-    """The parameters of `move_agendas`, in order."""
+    """The row of type `agenda_progress_row` for `update_agenda_progress`, in column order."""
     return (
         summary.agenda_id,
         version,
@@ -108,7 +108,7 @@ def progress_row(summary: Summary, *, version: int, percent: float) -> Row:
 
 
 def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
-    """The parameters of `keep_operations`, in order."""
+    """The row of type `operation_row` for `upsert_operations`, in column order."""
     return (
         agenda_id,
         operation.name,

@@ -15,7 +15,7 @@ from pop_stream.kafka.event_records import ready_record
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_lifecycle, frame_parts
+from pop_stream.model.events.codec import decode_lifecycle, frame_parts
 from pop_stream.model.events.lifecycle import (
     AgendaCommanded,
     AgendaEmitted,
@@ -23,6 +23,7 @@ from pop_stream.model.events.lifecycle import (
     LifecycleEvent,
 )
 from pop_stream.model.events.scheduling import Origin
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
@@ -157,7 +158,7 @@ def _has_valid_ids(event: LifecycleEvent) -> bool:
 def _relayed(
     records: Sequence[ConsumedRecord], ordered_events: OrderedEvents
 ) -> Iterator[LifecycleEvent]:
-    """The events of a batch, without those that are put aside."""
+    """The events of a batch, without those that `ordered_events` collects."""
     for record in records:
         for index, event in enumerate(_events_of(record)):
             if not _has_valid_ids(event):

@@ -93,7 +93,7 @@ def ordered(
     reports: Sequence[InsightAttemptsReported],
     restarted: Sequence[tuple[AgendaRestarted, Origin]],
 ) -> Sequence[ReadyEvent]:
-    """An end comes before a restart that follows it, and commands come after."""
+    """Reports and pages in the order of their effects: ends, then restarts, then commands."""
     if not restarted:
         return reports
     return [

@@ -35,7 +35,7 @@ class RetentionStore(Protocol):
 
 
 def retention_from(settings: Settings) -> Retention:
-    """What the operator has set."""
+    """The spans that the settings name."""
     return Retention(
         succeeded=settings.retain_succeeded,
         failed=settings.retain_failed,

@@ -39,15 +39,15 @@ class FoldPositions(RebalanceListener):  # type: ignore[misc]  # aiokafka is unt
         self.next_offsets: dict[int, int] = {}
 
     def reset(self) -> None:
-        """Doubt everything."""
+        """Make every position unknown, so that the database is asked again."""
         self.next_offsets = {}
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Forget; called by the consumer."""
+        """Make every position unknown; called by the consumer."""
         self.reset()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Forget; called by the consumer, which resumes at its own committed offsets."""
+        """Make every position unknown; called by the consumer, which goes by its own offsets."""
         self.reset()
 
     async def seek_unknown(self, consumer: KafkaConsumer, store: SummaryStore) -> None:

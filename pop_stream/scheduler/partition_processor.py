@@ -17,7 +17,7 @@ may hold or cancel what precedes them, or bring what is more urgent.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -26,7 +26,8 @@ from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import PopStreamError, UnavailableError, UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, split_record
+from pop_stream.model.events.record_splitting import split_record
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord, PlainRecord
@@ -132,7 +133,7 @@ class PartitionProcessor:
         self._catch_up_until: dict[int, tuple[int, float]] = {}
         self._next: dict[int, int] = {}
 
-    async def process(self, message: Any, *, has_next: bool) -> None:  # noqa: ANN401
+    async def process(self, message: ConsumedRecord, *, has_next: bool) -> None:
         """Process a record, and before it those that Faust skipped; raises nothing.
 
         Returns when the record is handled or dead-lettered, or the partition is lost: then it
@@ -202,7 +203,7 @@ class PartitionProcessor:
             self._next[partition] = handled
         return self._next[partition]
 
-    async def _process(self, message: Any, *, has_next: bool) -> None:  # noqa: ANN401
+    async def _process(self, message: ConsumedRecord, *, has_next: bool) -> None:
         """Process a record that Faust handed on or that was read beside it; raises nothing."""
         record_position = RecordPosition(message.partition, message.offset)
         is_catching_up = self._is_catching_up(*record_position)
@@ -222,7 +223,7 @@ class PartitionProcessor:
 
     async def _split_poison(
         self,
-        message: Any,  # noqa: ANN401
+        message: ConsumedRecord,
         error: Exception,
     ) -> list[tuple[bytes | None, Exception]]:
         """Handle what can be handled of a record; returns the other parts with their errors.
@@ -324,7 +325,7 @@ class PartitionProcessor:
 
     async def _dead_letter(
         self,
-        message: Any,  # noqa: ANN401
+        message: ConsumedRecord,
         value: bytes | None,
         error: Exception,
     ) -> None:

@@ -44,7 +44,7 @@ _log = structlog.get_logger()
 
 
 class PendingWebhook(Protocol):
-    """One callback of the outbox, taken for a try."""
+    """One webhook of the outbox, claimed for a try."""
 
     @property
     def number(self) -> int:
@@ -95,7 +95,7 @@ class WebhookOutbox(Protocol):
         ...
 
     async def mark_delivered(self, number: int) -> None:
-        """Forget one that was received."""
+        """Delete one that was received."""
         ...
 
     async def postpone(self, number: int, pause: timedelta, reason: str) -> None:
@@ -103,7 +103,7 @@ class WebhookOutbox(Protocol):
         ...
 
     async def mark_exhausted(self, number: int, reason: str) -> None:
-        """Let one be."""
+        """Try one no more."""
         ...
 
 
@@ -282,7 +282,7 @@ class WebhookSender:
 
 
 def _forbidden(error: BaseException) -> ForbiddenAddressError | None:
-    """The guard's word, if that is what lies behind the client's error."""
+    """The guard's refusal, if that caused the client's error; else None."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ForbiddenAddressError):

@@ -1,4 +1,4 @@
-"""Which addresses a callback may go to: customers name them, so none of our own network's.
+"""Which addresses a webhook may go to: customers name them, so none of our own network's.
 
 A name is looked up once, every address found is checked, and the connection is made to an
 address that was checked: a name that answers otherwise a moment later reaches nothing. Checked
@@ -36,7 +36,7 @@ _IETF_PROTOCOL_ASSIGNMENTS: Final = IPv4Network("192.0.0.0/24")
 
 
 class ForbiddenAddressError(PopStreamError):
-    """The callback's address is not one that may be called."""
+    """The webhook's address is not one that may be called."""
 
     code = "forbidden_address"
 
@@ -109,7 +109,7 @@ class GuardedResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Close what looks names up."""
+        """Close the resolver behind it."""
         await self._resolver.close()
 
 

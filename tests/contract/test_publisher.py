@@ -15,7 +15,7 @@ from pop_stream.kafka import clients, connections
 from pop_stream.kafka.publisher import CHUNK_BYTES, KafkaPublisher, publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
-from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
+from pop_stream.model.events.schema_version import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.model.partitioning import partition_of
 from pop_stream.operations import provisioning
 from pop_stream.ports.publisher import Publisher, Record

@@ -108,7 +108,7 @@ async def _commands(client):
     assert (await client.rerun("ended", operations=["fetch"])).id == "ended"
     yield "rerunAgenda"
     hold = BulkCommand(action="hold", filter=Selection(link_id=("night",)), dry_run=True)
-    assert (await client.command(hold)).passed_over == {State.SUCCEEDED: 1}
+    assert (await client.command(hold)).skipped == {State.SUCCEEDED: 1}
     yield "commandAgendas"
     assert (await client.resubmit(dry_run=True)).resubmitted == 0
     yield "resubmitAgendas"

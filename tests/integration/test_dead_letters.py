@@ -20,7 +20,7 @@ from pop_stream.kafka.definitions import publish_definitions
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics, catalog
 from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.model.events.codec import SCHEMA_HEADER
+from pop_stream.model.events.schema_version import SCHEMA_HEADER
 from pop_stream.ports.publisher import Record
 
 PATIENCE_S = 60

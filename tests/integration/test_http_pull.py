@@ -203,14 +203,14 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = [tasks.create_task(dispatchers[0].run())]
         async with asyncio.timeout(WITHIN_S):
-            (one,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
+            (one,) = await deliveries.poll("media", 1, WAIT, is_connected=lambda: True)
             deliveries.return_delivery(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             running.append(tasks.create_task(dispatchers[1].run()))
             while counters(dispatchers):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            (again,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
+            (again,) = await deliveries.poll("media", 1, WAIT, is_connected=lambda: True)
         for each in running:
             each.cancel()
     assert (again.agenda_id, again.attempt) == ("a1", 1)

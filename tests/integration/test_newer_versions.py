@@ -9,7 +9,7 @@ from poison_world import MEDIA, PATIENCE_S, PoisonWorld, agenda, ran
 
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import catalog
-from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
+from pop_stream.model.events.schema_version import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.ports.publisher import Record
 
 

@@ -197,7 +197,7 @@ class MemoryDeliveries:
     stops: dict[str, AttemptStop] = field(default_factory=dict)
     returned: list[EmittedAgenda] = field(default_factory=list)
 
-    async def take(
+    async def poll(
         self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
     ) -> list[EmittedAgenda]:
         waiting = self.by_insight.get(insight_id, [])
@@ -207,6 +207,6 @@ class MemoryDeliveries:
     def return_delivery(self, emitted: EmittedAgenda) -> None:
         self.returned.append(emitted)
 
-    def stop(self, agenda_id: str, attempt: int, accepted_at: datetime) -> str | None:
+    def stop_reason(self, agenda_id: str, attempt: int, accepted_at: datetime) -> str | None:
         stop = self.stops.get(agenda_id)
         return stop.reason if stop and stop.attempt >= attempt else None

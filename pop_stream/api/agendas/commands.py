@@ -130,7 +130,7 @@ class CommandEndpoints:
             dry_run=command_request.dry_run,
             matched=commanded + states.total() + not_possible.total(),
             commanded=commanded,
-            passed_over={state: number for state, number in states.items() if number},
+            skipped={state: number for state, number in states.items() if number},
             not_possible=dict(not_possible),
         )
         _log.info("agendas.commanded", action=command_request.action, commanded=commanded)

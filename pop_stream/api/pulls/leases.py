@@ -162,7 +162,9 @@ class LeaseVerifier:
 
     def is_outdated(self, claims: LeaseClaims) -> bool:
         """Whether the scheduler has said that it counts on this attempt no more."""
-        stop = self._deliveries.stop(claims.agenda_id, claims.attempt, claims.accepted_at)
+        stop = self._deliveries.stop_reason(
+            claims.agenda_id, claims.attempt, claims.accepted_at
+        )
         return stop == "outdated"
 
     async def ended_in_earlier_attempt(self, claims: LeaseClaims) -> State | None:

@@ -93,7 +93,7 @@ class PullEndpoints:
             return not self._is_closing and _has_connection(request)
 
         wait = timedelta(seconds=pull.wait_s)
-        taken = await self._deliveries.take(
+        taken = await self._deliveries.poll(
             insight_id, pull.count, wait, is_connected=is_connected
         )
         if taken and not await self._is_still_waiting(request, taken):
@@ -212,7 +212,9 @@ class PullEndpoints:
     def _acknowledge(
         self, request: web.Request, claims: LeaseClaims, new: Sequence[AppendedOperation] = ()
     ) -> web.Response:
-        stop = self._deliveries.stop(claims.agenda_id, claims.attempt, claims.accepted_at)
+        stop = self._deliveries.stop_reason(
+            claims.agenda_id, claims.attempt, claims.accepted_at
+        )
         names = [appended_name(one) for one in new]
         acknowledgement = ReportAcknowledgement(
             agenda_id=request.match_info["agenda_id"],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pop_stream.kafka import clients
 from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.events.codec import checked_value, decode_lifecycle
+from pop_stream.model.events.codec import decode_lifecycle
 from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
     AgendaFailed,
@@ -21,6 +21,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
     LifecycleEvent,
 )
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.records import TopicPartition
 from pop_stream.postgres.pool import acquire_connection, load_queries, open_pool
 from pop_stream.settings import Settings

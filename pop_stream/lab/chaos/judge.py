@@ -20,8 +20,9 @@ from pop_stream.lab.chaos.faults import FaultRecord
 from pop_stream.lab.chaos.handlers import Start, read_starts
 from pop_stream.lab.chaos.load import INSIGHTS
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_emitted, decode_lifecycle
+from pop_stream.model.events.codec import decode_emitted, decode_lifecycle
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, LifecycleEvent
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary

@@ -19,8 +19,9 @@ from pop_stream.lab.replay.replay import (
 )
 from pop_stream.model.definitions import Definitions, decode_definition
 from pop_stream.model.errors import NotFoundError, UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, readable_events
+from pop_stream.model.events.record_splitting import readable_events
 from pop_stream.model.events.scheduling import InsightAgendasRouted, ReadyEvent, RoundDecided
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings

@@ -1,19 +1,14 @@
-"""Events as JSON, alone or in frames (lists of events in one record), and their schema version.
+"""Encodes and decodes events, and frames: lists of events in one record.
 
-Every record carries the schema version it was written in, and every reader checks it. The
-version goes up when a reader of the version before could misunderstand what is written: when
-a field changes its meaning or goes away. A new field or a new kind of event does not need it.
-A record without a version is of the first one, so programs that know nothing of versions may
-write.
-
-A record of `pop.ready` that cannot be handled whole can be split in two halves.
+Decoding takes the value of a record; whether its schema version can be read is checked before,
+by `schema_version`. Anything that is not the event that is expected raises
+UnreadableRecordError, however it is malformed.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.base import Struct
@@ -23,8 +18,6 @@ from pop_stream.model.events.quota import UsageEvent
 from pop_stream.model.events.scheduling import (
     AttemptStop,
     EmittedAgenda,
-    InsightAgendasRouted,
-    InsightAttemptsReported,
     QueueDescribed,
     ReadyEvent,
     RoutedAgenda,
@@ -52,7 +45,7 @@ def encode(value: Struct | Sequence[Struct]) -> bytes:
 
 
 def frame(encoded: Iterable[bytes]) -> bytes:
-    """A frame made of events that are encoded already."""
+    """A frame of events that are already encoded."""
     return b"[" + b",".join(encoded) + b"]"
 
 
@@ -66,7 +59,7 @@ def decode_lifecycle(value: bytes | None) -> Sequence[LifecycleEvent]:
 
 
 def frame_parts(value: bytes | None) -> Sequence[bytes]:
-    """The events of a frame, each still encoded; none if the value is no frame."""
+    """The events of a frame, each still encoded; none if the value is not a list."""
     try:
         return [bytes(part) for part in _FRAME.decode(value or b"")]
     except _UNREADABLE:
@@ -98,7 +91,7 @@ def decode_stop(value: bytes | None) -> AttemptStop:
     """The stop in one record of `pop.controls`.
 
     Raises:
-        UnreadableRecordError: If the value is no stop.
+        UnreadableRecordError: If the value is not a stop.
     """
     try:
         return _STOP.decode(value or b"")
@@ -107,10 +100,10 @@ def decode_stop(value: bytes | None) -> AttemptStop:
 
 
 def decode_query_reply(value: bytes | None) -> QueueDescribed:
-    """The answer in one record of `pop.query-replies`.
+    """The reply in one record of `pop.query-replies`.
 
     Raises:
-        UnreadableRecordError: If the value is no answer.
+        UnreadableRecordError: If the value is not a reply.
     """
     try:
         return _QUERY_REPLY.decode(value or b"")
@@ -122,7 +115,7 @@ def decode_routed(value: bytes | msgspec.Raw) -> RoutedAgenda:
     """One agenda of a page.
 
     Raises:
-        UnreadableRecordError: If the value is not a placed agenda.
+        UnreadableRecordError: If the value is not a routed agenda.
     """
     try:
         return _ROUTED.decode(value)
@@ -131,28 +124,28 @@ def decode_routed(value: bytes | msgspec.Raw) -> RoutedAgenda:
 
 
 def decode_poll_demand(value: bytes | None) -> PollDemandEvent:
-    """What one record of `pop.poll-demand` says.
+    """The event of one record of `pop.poll-demand`.
 
     Raises:
-        UnreadableRecordError: If the value is neither.
+        UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_POLL_DEMAND, value)
 
 
 def decode_delivery(value: bytes | None) -> DeliveryEvent:
-    """What one record of `pop.deliveries` says.
+    """The event of one record of `pop.deliveries`.
 
     Raises:
-        UnreadableRecordError: If the value is neither.
+        UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_DELIVERY, value)
 
 
 def decode_usage(value: bytes | None) -> UsageEvent:
-    """What one record of `pop.quota-usage` says.
+    """The event of one record of `pop.quota-usage`.
 
     Raises:
-        UnreadableRecordError: If the value is neither.
+        UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_USAGE, value)
 
@@ -175,154 +168,3 @@ def _decode_many(
     except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
     return decoded if isinstance(decoded, list) else (decoded,)
-
-
-SCHEMA_VERSION: Final = 1
-"""What this code writes; it reads the one before, if there is one, and the one after."""
-
-SCHEMA_HEADER: Final = "pop-schema"
-"""The header of a record with its version, in digits."""
-
-_VERSION_HEADER: Final = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
-_VERSION_HEADERS: Final = (_VERSION_HEADER,)
-_MIN_VERSION: Final = max(SCHEMA_VERSION - 1, 1)
-_MAX_VERSION: Final = SCHEMA_VERSION + 1
-_READABLE: Final = frozenset(
-    b"%d" % version for version in range(_MIN_VERSION, _MAX_VERSION + 1)
-)
-_MAX_SHOWN: Final = 20
-
-
-class VersionedRecord(Protocol):
-    """A record as it is read."""
-
-    @property
-    def value(self) -> bytes | None:
-        """None deletes."""
-        ...
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Names and values; a header without a value counts as none."""
-        ...
-
-
-def with_schema_version(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """The headers with the version of this code; one that has a version keeps it."""
-    if not headers:
-        return [_VERSION_HEADER]
-    if any(name == SCHEMA_HEADER for name, _ in headers):
-        return [*headers]
-    return [*headers, _VERSION_HEADER]
-
-
-def checked_value(record: VersionedRecord) -> bytes | None:
-    """The record's value, if this code may read it.
-
-    Raises:
-        UnreadableRecordError: If it is of a version more than one away; names both.
-    """
-    if not record.headers or record.headers == _VERSION_HEADERS:
-        return record.value
-    for name, version in record.headers:
-        if name == SCHEMA_HEADER and version and version not in _READABLE:
-            shown = version[:_MAX_SHOWN].decode(errors="replace")
-            readable = f"{_MIN_VERSION} to {_MAX_VERSION}"
-            msg = f"of schema version {shown!r}, but {readable} can be read here"
-            raise UnreadableRecordError(msg)
-    return record.value
-
-
-_REPORTED_FIELDS: Final = (
-    "idle",
-    "claims",
-    "heartbeats",
-    "settlements",
-    "commands",
-)
-"""In the order in which they are heeded, so that halves are heeded as the whole."""
-
-
-def split_record(value: bytes | None) -> tuple[bytes, bytes] | None:
-    """The former and the latter half of what a record says, each as a record's value.
-
-    Handled one after the other they come to the same. None if it says one thing only, or
-    cannot be read.
-    """
-    parts = frame_parts(value)
-    if len(parts) > 1:
-        former, latter = _split(parts)
-        return _joined(former), _joined(latter)
-    try:
-        events = decode_ready(value)
-    except UnreadableRecordError:
-        return None
-    event = events[0] if events else None
-    if isinstance(event, InsightAgendasRouted) and len(event.agendas) > 1:
-        middle = len(event.agendas) // 2
-        return _both(
-            replace(event, agendas=event.agendas[:middle], origins=event.origins[:middle]),
-            replace(event, agendas=event.agendas[middle:], origins=event.origins[middle:]),
-        )
-    if isinstance(event, InsightAttemptsReported):
-        reported = [(name, one) for name in _REPORTED_FIELDS for one in getattr(event, name)]
-        if len(reported) > 1:
-            former, latter = _split(reported)
-            return _both(_with(event, former), _with(event, latter))
-    return None
-
-
-def readable_events(value: bytes | None) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
-    """What the scheduler could use of a record, in its order, and why not the rest.
-
-    Its whole where all can be read; else it is parted as the scheduler parts it, so that pages
-    come out as they were placed.
-    """
-    found: list[ReadyEvent] = []
-    reasons: list[str] = []
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        try:
-            found += _whole(part)
-        except UnreadableRecordError as error:
-            both = split_record(part)
-            if both is None:
-                reasons.append(str(error))
-            else:
-                waiting += reversed(both)
-    return found, reasons
-
-
-def _whole(value: bytes | None) -> Sequence[ReadyEvent]:
-    events = decode_ready(value)
-    for event in events:
-        if isinstance(event, InsightAgendasRouted):
-            if len(event.origins) < len(event.agendas):
-                msg = f"{len(event.agendas)} agendas with {len(event.origins)} origins"
-                raise UnreadableRecordError(msg)
-            for body in event.agendas:
-                decode_routed(body)
-    return events
-
-
-def _split(some: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-    middle = len(some) // 2
-    return some[:middle], some[middle:]
-
-
-def _joined(parts: Sequence[bytes]) -> bytes:
-    return frame(parts) if len(parts) > 1 else parts[0]
-
-
-def _with(
-    event: InsightAttemptsReported, reported: Sequence[tuple[str, Any]]
-) -> InsightAttemptsReported:
-    fields = {
-        name: tuple(one for its, one in reported if its == name) for name in _REPORTED_FIELDS
-    }
-    return replace(event, **fields)
-
-
-def _both(former: ReadyEvent, latter: ReadyEvent) -> tuple[bytes, bytes]:
-    return encode(former), encode(latter)

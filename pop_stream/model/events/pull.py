@@ -15,7 +15,7 @@ class PollWanted(Event, frozen=True):
 
     Attributes:
         api_id: Of the process.
-        wanted: Agendas that it would hand out at once.
+        wanted: How many agendas its callers wait for.
         received: How many it got so far, by who delivered them; shows what is on its way.
     """
 

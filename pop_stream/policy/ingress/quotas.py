@@ -27,7 +27,7 @@ from pop_stream.policy.ingress.usage import UsageDelta, UsageTotals, add, chunks
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """What is left of an allowance.
+    """What is left of a customer's rate.
 
     Attributes:
         tokens: At the instant; at most the burst, below 0 if more was taken elsewhere.
@@ -106,7 +106,7 @@ class InFlightSubmissions:
         self._add(customer_id, 1)
 
     def discard(self, customer_id: str) -> None:
-        """One of those reserved was not written; without any begun, nothing happens."""
+        """One of those reserved was not written; without any reserved, nothing happens."""
         if self._end(customer_id):
             self._add(customer_id, -1)
 

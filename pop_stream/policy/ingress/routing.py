@@ -33,7 +33,7 @@ class MapperMatch:
 
 @dataclass(frozen=True, slots=True)
 class RoutingCandidate:
-    """How one insight fared in the choice.
+    """How one insight compared in the choice.
 
     Attributes:
         matches: Values of its mappers that fit.
@@ -63,7 +63,7 @@ class _RouteMatch:
 
 
 class InsightRouter:
-    """The mappers of all insights, turned round: from a value to the insights that take it.
+    """Chooses insights by an index of their mappers: from a value to those that take it.
 
     A look-up costs the agenda's names, types and params, not the number of insights.
 
@@ -117,7 +117,7 @@ class InsightRouter:
         return InsightId(default.id)
 
     def explain(self, agenda: Agenda) -> tuple[RoutingCandidate, ...]:
-        """How every insight that serves the customer fared, the chosen one first."""
+        """How every insight that serves the customer compared, the chosen one first."""
         customer = self._customers.get(CustomerId(agenda.customer_id))
         preferred, values = _preferred_insight(agenda), _agenda_values(agenda)
         try:
@@ -140,7 +140,7 @@ class InsightRouter:
 
 
 def _rank(fit: _RouteMatch, preferred: str) -> tuple[bool, int, int, str]:
-    """The least one wins."""
+    """The sort key of a match; the least one wins."""
     insight = fit.insight
     return not _is_called(insight, preferred), -insight.precedence, -fit.specificity, insight.id
 

@@ -91,7 +91,7 @@ class VisibleTemplates(Mapping[str, VersionedTemplate]):
 
 
 def unknown_template(template_id: str) -> Issue:
-    """What is said of a template that does not exist, and of one that is not the customer's."""
+    """The issue for a template that does not exist, or that the customer does not see."""
     message = "no such template serves this customer; define it, or correct the id"
     return Issue("template_id", shorten(template_id), message)
 

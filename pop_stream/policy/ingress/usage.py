@@ -94,7 +94,7 @@ _NEAR: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class MemoryLoad:
-    """What is in memory, or may be.
+    """How much a scheduler has in memory, or may have.
 
     Attributes:
         agendas: That have not ended.

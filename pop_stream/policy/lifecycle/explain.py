@@ -22,7 +22,7 @@ _CAUSES = {"retry": "the attempt before failed", "lost": "its puller fell silent
 
 
 def explain(summary: Summary, answer: QueueDescribed | None) -> str:
-    """One sentence for the person who waits.
+    """Why an agenda waits, in one sentence for a person.
 
     Args:
         summary: What has been folded of the agenda.

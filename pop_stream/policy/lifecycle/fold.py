@@ -108,7 +108,7 @@ def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
 
 
 def _from_placed(summary: Summary, event: AgendaRestarted) -> Summary:
-    """Of an agenda that was removed while someone wanted it run again: what it was."""
+    """The summary of an agenda that was removed while it was restarted, from that event."""
     try:
         placed = decode_routed(event.routed)
         agenda = parse_agenda(bytes(placed.agenda), is_accepted=True)

@@ -37,7 +37,7 @@ from pop_stream.model.events.lifecycle import (
 
 
 class State(Enum):
-    """Where an agenda is; the values are what clients see.
+    """The state of an agenda; the values are what clients see.
 
     ACCEPTED is what a submitter is answered before there is any event of the agenda. RETRYING
     is an attempt that failed while the scheduler decides how it goes on; WAITING, one with an

@@ -65,7 +65,7 @@ class WebhookExhausted(Event, frozen=True):
 
 
 def webhook_payload(before: Summary | None, after: Summary) -> AgendaEnded | None:
-    """The callback that a change of a summary gives rise to, if any.
+    """The webhook that a change of a summary calls for, if any.
 
     One for each attempt that an agenda ends with: an agenda that is run again and ends again
     is reported again, under another id.

@@ -12,9 +12,10 @@ import structlog
 from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import checked_value, decode_emitted
+from pop_stream.model.events.codec import decode_emitted
 from pop_stream.model.events.lifecycle import AgendaClaimed
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord, TopicPartition

@@ -10,7 +10,8 @@ from pop_stream.lab.replay.replay import (
     first_inexact_round,
     replay,
 )
-from pop_stream.model.events.codec import encode, frame, readable_events
+from pop_stream.model.events.codec import encode, frame
+from pop_stream.model.events.record_splitting import readable_events
 from pop_stream.model.events.scheduling import InsightTick
 
 

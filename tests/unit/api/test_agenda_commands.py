@@ -229,27 +229,27 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
         "dry_run": False,
         "matched": 5,
         "commanded": 3,
-        "passed_over": {"failed": 1, "cancelled": 1},
+        "skipped": {"failed": 1, "cancelled": 1},
         "not_possible": {},
     }
     assert {event["agenda_id"] for event in published(api)} == {"run", "wait", "held"}
 
 
 @pytest.mark.parametrize(
-    ("action", "reached", "passed_over"),
+    ("action", "reached", "skipped"),
     [
         ("hold", {"held", "wait"}, {"running": 1, "failed": 1, "cancelled": 1}),
         ("release", {"held", "wait", "run"}, {"failed": 1, "cancelled": 1}),
     ],
 )
 async def test_a_bulk_command_that_may_revert_one_in_flight_is_sent_though_it_seems_done(
-    api, action, reached, passed_over
+    api, action, reached, skipped
 ):
     wish = {"action": action, "filter": {"insight_id": ["files"]}}
     _, counted = await api.post("/v1/commands", {**wish, "dry_run": True})
     assert not published(api)
     _, result = await api.post("/v1/commands", wish)
-    assert (result["commanded"], result["passed_over"]) == (len(reached), passed_over)
+    assert (result["commanded"], result["skipped"]) == (len(reached), skipped)
     assert counted == result | {"dry_run": True}
     assert {(one["agenda_id"], one["action"]) for one in published(api)} == {
         (agenda_id, action) for agenda_id in reached
@@ -288,7 +288,7 @@ async def test_a_dry_run_only_counts(api):
 async def test_many_can_be_run_again_or_deleted(api):
     everything = {"filter": {"customer_id": ["acme"]}}
     _, result = await api.post("/v1/commands", {"action": "rerun", **everything})
-    assert (result["commanded"], result["passed_over"]) == (2, {"running": 1, "ready": 1})
+    assert (result["commanded"], result["skipped"]) == (2, {"running": 1, "ready": 1})
     assert result["not_possible"] == {}
     assert {event["agenda_id"] for event in published(api)} == {"broke", "gone"}
     _, result = await api.post("/v1/commands", {"action": "delete", **everything})

@@ -71,9 +71,9 @@ class PatientDeliveries(MemoryDeliveries):
 
     meanwhile = staticmethod(lambda: None)
 
-    async def take(self, *wanted, **told):
+    async def poll(self, *wanted, **told):
         self.meanwhile()
-        return await super().take(*wanted, **told)
+        return await super().poll(*wanted, **told)
 
 
 async def test_what_was_waited_for_goes_to_the_next_caller_if_the_key_has_ended():

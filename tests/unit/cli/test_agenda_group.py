@@ -21,7 +21,7 @@ RESULT = {
     "dry_run": False,
     "matched": 3,
     "commanded": 2,
-    "passed_over": {"succeeded": 1},
+    "skipped": {"succeeded": 1},
 }
 
 
@@ -174,5 +174,5 @@ def test_a_command_never_means_everything_by_mistake(arguments, said):
 
 
 def test_nothing_that_fits_is_a_failure(server):
-    server.answers = [RESULT | {"matched": 0, "commanded": 0, "passed_over": {}}]
+    server.answers = [RESULT | {"matched": 0, "commanded": 0, "skipped": {}}]
     assert "no agenda fits" in str(run("cancel", "a9").exception)

@@ -27,7 +27,7 @@ async def test_no_demand_is_published_before_deliveries_can_be_read():
     deliveries = KafkaHttpDeliveries(Settings(), publisher)
     publishing = asyncio.create_task(deliveries._publish_demand())
     waits = timedelta(seconds=30)
-    taking = asyncio.create_task(deliveries.take("media", 1, waits, is_connected=lambda: True))
+    taking = asyncio.create_task(deliveries.poll("media", 1, waits, is_connected=lambda: True))
     try:
         for _ in range(20):
             await asyncio.sleep(0)

@@ -24,14 +24,14 @@ from pop_stream.kafka.quota_gossip import QuotaGossip
 from pop_stream.kafka.topics import Topics, catalog
 from pop_stream.lab.replay.decisions_log import _DECISION
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import (
+from pop_stream.model.events.codec import decode_ready
+from pop_stream.model.events.scheduling import RecordRefused
+from pop_stream.model.events.schema_version import (
     SCHEMA_HEADER,
     SCHEMA_VERSION,
     checked_value,
-    decode_ready,
     with_schema_version,
 )
-from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.relay.relay import _events_of
@@ -168,7 +168,7 @@ async def definitions(records):
     before = follower.current
     received = []
     for one in records:
-        follower._take([one])
+        follower._apply([one])
         received += [one] if follower.current is not before else []
         before = follower.current
     return received, range(len(records) - len(received))
