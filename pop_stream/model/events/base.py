@@ -1,4 +1,4 @@
-"""What all wire shapes share, and the small shapes that several events carry."""
+"""The bases of all wire types, and small types that several events carry."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ AttemptOutcome = Literal["succeeded", "failed", "stopped"]
 OperationState = Literal["waiting", "running", "succeeded", "failed"]
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
-"""With an offset on the wire: instants without one could not be compared with the rest."""
+"""With an offset on the wire: without one it could not be compared with others."""
 
 
 def _tag(class_name: str) -> str:
@@ -18,9 +18,9 @@ def _tag(class_name: str) -> str:
 
 
 class Struct(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """Base of all wire shapes: immutable, absent fields take their defaults.
+    """Base of all wire types: immutable; absent fields take their defaults.
 
-    The collector passes them over: what is made whole and never changes is in no cycle.
+    The garbage collector does not track them: what never changes cannot be in a cycle.
     """
 
 
@@ -29,7 +29,7 @@ class Event(Struct, frozen=True, tag_field="type", tag=_tag):
 
 
 class Diagnostic(Struct, frozen=True):
-    """Something a handler or a part wants a person to know."""
+    """A message of a handler or a part for people."""
 
     message: str
     at: Instant
@@ -38,7 +38,7 @@ class Diagnostic(Struct, frozen=True):
 
 
 class PriorProgress(Struct, frozen=True):
-    """How far an operation was when an earlier attempt ended without its success.
+    """How far an operation was when an earlier attempt ended before it succeeded.
 
     Attributes:
         diagnostics: What had been reported of it by then.
@@ -52,13 +52,14 @@ class PriorProgress(Struct, frozen=True):
 
 
 class OperationProgress(Struct, frozen=True):
-    """The newest knowledge about one operation in one attempt; replaces what was known.
+    """The state of one operation in one attempt; replaces the state before.
 
     Attributes:
-        tries: So many were begun in this attempt; a later one counts as further.
+        tries: How many were begun in this attempt; a later try counts as further.
         diagnostics: What its handler reported, and why each failed try did; the last ones.
-        reported_at: Of two reports equally far, the later counts; absent, the event's `at`.
-        prior: Filled in by the fold, for the attempt that begins it anew.
+        reported_at: Of two reports that are equally far, the later counts; absent, `at` of the
+            event.
+        prior: Filled in by the fold when a later attempt begins the operation anew.
     """
 
     name: str
@@ -78,7 +79,7 @@ class AppendedOperation(Struct, frozen=True):
     """An operation that a handler appended to its agenda while it ran.
 
     Attributes:
-        by: Name of the operation whose handler did; without it, this one goes too.
+        by: Name of the operation whose handler appended it; removed together with that one.
         operation: As in an agenda.
     """
 
@@ -88,7 +89,7 @@ class AppendedOperation(Struct, frozen=True):
 
 
 class RefusedIssue(Struct, frozen=True):
-    """One reason for a refusal, as `core.errors.Issue`."""
+    """One reason for a refusal, as `model.errors.Issue`."""
 
     field: str
     value: str

@@ -1,12 +1,8 @@
-"""Events as JSON, alone or in frames (lists of events in one record), and their schema version.
+"""Encodes and decodes events, and frames: lists of events in one record.
 
-Every record carries the schema version it was written in, and every reader checks it. The
-version goes up when a reader of the version before could misunderstand what is written: when
-a field changes its meaning or goes away. A new field or a new kind of event does not need it.
-A record without a version is of the first one, so programs that know nothing of versions may
-write.
-
-A record of `pop.ready` that cannot be handled whole can be split in two halves.
+Decoding takes the value of a record; whether its schema version can be read is checked before,
+by `schema_version`. Anything that is not the event that is expected raises
+UnreadableRecordError, however it is malformed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +45,7 @@ def encode(value: Struct | Sequence[Struct]) -> bytes:
 
 
 def frame(encoded: Iterable[bytes]) -> bytes:
-    """A frame made of events that are encoded already."""
+    """A frame of events that are already encoded."""
     return b"[" + b",".join(encoded) + b"]"
 
 
@@ -63,7 +59,7 @@ def decode_lifecycle(value: bytes | None) -> Sequence[LifecycleEvent]:
 
 
 def frame_parts(value: bytes | None) -> Sequence[bytes]:
-    """The events of a frame, each still encoded; none if the value is no frame."""
+    """The events of a frame, each still encoded; none if the value is not a list."""
     try:
         return [bytes(part) for part in _FRAME.decode(value or b"")]
     except _UNREADABLE:
@@ -95,7 +91,7 @@ def decode_stop(value: bytes | None) -> AttemptStop:
     """The stop in one record of `pop.controls`.
 
     Raises:
-        UnreadableRecordError: If the value is no stop.
+        UnreadableRecordError: If the value is not a stop.
     """
     try:
         return _STOP.decode(value or b"")
@@ -104,10 +100,10 @@ def decode_stop(value: bytes | None) -> AttemptStop:
 
 
 def decode_query_reply(value: bytes | None) -> QueueDescribed:
-    """The answer in one record of `pop.query-replies`.
+    """The reply in one record of `pop.query-replies`.
 
     Raises:
-        UnreadableRecordError: If the value is no answer.
+        UnreadableRecordError: If the value is not a reply.
     """
     try:
         return _QUERY_REPLY.decode(value or b"")
@@ -119,7 +115,7 @@ def decode_routed(value: bytes | msgspec.Raw) -> RoutedAgenda:
     """One agenda of a page.
 
     Raises:
-        UnreadableRecordError: If the value is not a placed agenda.
+        UnreadableRecordError: If the value is not a routed agenda.
     """
     try:
         return _ROUTED.decode(value)
@@ -128,28 +124,28 @@ def decode_routed(value: bytes | msgspec.Raw) -> RoutedAgenda:
 
 
 def decode_poll_demand(value: bytes | None) -> PollDemandEvent:
-    """What one record of `pop.poll-demand` says.
+    """The event of one record of `pop.poll-demand`.
 
     Raises:
-        UnreadableRecordError: If the value is neither.
+        UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_POLL_DEMAND, value)
 
 
 def decode_delivery(value: bytes | None) -> DeliveryEvent:
-    """What one record of `pop.deliveries` says.
+    """The event of one record of `pop.deliveries`.
 
     Raises:
-        UnreadableRecordError: If the value is neither.
+        UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_DELIVERY, value)
 
 
 def decode_usage(value: bytes | None) -> UsageEvent:
-    """What one record of `pop.quota-usage` says.
+    """The event of one record of `pop.quota-usage`.
 
     Raises:
-        UnreadableRecordError: If the value is neither.
+        UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_USAGE, value)
 

@@ -1,7 +1,9 @@
 """`pop.agenda-events`: the lifecycle of every agenda, keyed by agenda id.
 
-Ingest says what is accepted; the scheduler, what waits, goes out and is given up; pullers,
-what is claimed and how it goes; the API, what a person wants done.
+Ingest writes what is accepted or refused; the scheduler what waits, is emitted and is given up;
+pullers what is claimed, its progress and its end; the API the commands of people. Events of one
+agenda are in one partition, in the order in which each part wrote them. Folding does not depend
+on the order between parts: every event of an attempt carries its number.
 """
 
 from typing import Literal
@@ -20,7 +22,7 @@ from pop_stream.model.events.base import (
 Action = Literal["cancel", "hold", "release", "reprioritise"]
 
 WaitReason = Literal["not_before", "retry", "lost"]
-"""A start in the future; a failure; a puller that was silent past its lease."""
+"""A start in the future; a failure; a lease that ended without a heartbeat."""
 
 StopReason = Literal["cancelled", "expired"]
 
@@ -30,7 +32,7 @@ class AgendaEvent(Event, frozen=True):
 
     Attributes:
         agenda_id: Also the record's key, unless it is in a frame.
-        at: When it happened, by the clock of the part that says so.
+        at: When it happened, by the clock of the part that wrote the event.
     """
 
     agenda_id: str
@@ -58,8 +60,8 @@ class AgendaRefused(AgendaEvent, frozen=True):
     """Ingest could not accept the agenda; `issues` say why.
 
     Attributes:
-        agenda: What was submitted, if only a definition, a quota or room was wanting: it can
-            be resubmitted.
+        agenda: The submission, if it can be resubmitted: what was missing was a definition, a
+            quota or capacity.
     """
 
     issues: tuple[RefusedIssue, ...]
@@ -68,17 +70,17 @@ class AgendaRefused(AgendaEvent, frozen=True):
 
 
 class AgendaCommanded(AgendaEvent, frozen=True):
-    """A person or a program wants something of an agenda that has not ended.
+    """A command about an agenda that has not ended.
 
-    The scheduler does it, or not, if the agenda's state forbids it by then.
+    The scheduler carries it out, unless the agenda's state forbids it by then.
 
     Attributes:
-        priority: With `reprioritise`; None leaves it.
-        rank: With `reprioritise`; None leaves it.
-        by: Who wants it.
-        reason: In that one's words.
-        attempt: The one that was there when it was wanted. An agenda that was run again
-            since is left alone; 0 means whatever is there.
+        priority: With `reprioritise`; None leaves it as it is.
+        rank: With `reprioritise`; None leaves it as it is.
+        by: The principal that commanded it.
+        reason: In the principal's words.
+        attempt: The attempt that the command is about; the command is ignored if the agenda
+            was run again since. 0 means any attempt.
     """
 
     insight_id: str
@@ -91,7 +93,7 @@ class AgendaCommanded(AgendaEvent, frozen=True):
 
 
 class AttemptEvent(AgendaEvent, frozen=True):
-    """An event of one attempt; those of an older attempt are recorded, not applied."""
+    """An event of one attempt; one of an older attempt is recorded but changes nothing."""
 
     insight_id: str
     attempt: int
@@ -103,8 +105,8 @@ class AgendaRestarted(AttemptEvent, frozen=True):
     Attributes:
         routed: The `RoutedAgenda` for the scheduler, of this attempt.
         keep: Operations whose success and result stay; all others begin anew.
-        by: Who wants it.
-        reason: In that one's words.
+        by: The principal that commanded it.
+        reason: In the principal's words.
     """
 
     routed: Raw
@@ -122,7 +124,7 @@ class AgendaWaiting(AttemptEvent, frozen=True):
 
 
 class AgendaReady(AttemptEvent, frozen=True):
-    """The attempt waits for nothing but its turn: its instant came, or it was released."""
+    """The attempt waits only for its turn: its instant came, or it was released."""
 
 
 class AgendaHeld(AttemptEvent, frozen=True):
@@ -133,7 +135,7 @@ class AgendaHeld(AttemptEvent, frozen=True):
 
 
 class AgendaReprioritised(AttemptEvent, frozen=True):
-    """The attempt waits with another priority or rank now."""
+    """The attempt waits with another priority or rank."""
 
     priority: int
     rank: int = 0
@@ -156,8 +158,8 @@ class AgendaClaimed(AttemptEvent, frozen=True):
     """A puller took the agenda; its lease runs from `at` for `lease_ms`.
 
     Attributes:
-        sync_matched: A runner stood idle until it came.
-        idle: Runners of the puller that have none yet, or their part that is for this insight.
+        sync_matched: A runner was idle until the agenda came.
+        idle: Runners of the puller without an agenda, or the part of them for this insight.
     """
 
     puller_id: str
@@ -208,8 +210,8 @@ class AgendaSucceeded(AttemptEvent, frozen=True):
 class AgendaFailed(AttemptEvent, frozen=True):
     """The attempt failed; `message` says why, `retryable` whether another try may help.
 
-    A failure that is not retryable ends the agenda. After any other the scheduler says how
-    it goes on: `agenda.waiting` of the next attempt, or `agenda.exhausted` of this one.
+    A failure that is not retryable ends the agenda. After any other the scheduler writes
+    `agenda.waiting` of the next attempt, or `agenda.exhausted` of this one.
     """
 
     message: str
@@ -220,13 +222,13 @@ class AgendaFailed(AttemptEvent, frozen=True):
 
 
 class AgendaExhausted(AttemptEvent, frozen=True):
-    """The last attempt that was allowed has failed or was lost; the agenda has failed."""
+    """The last allowed attempt failed or was lost; the agenda has failed."""
 
     message: str = ""
 
 
 class AgendaCancelled(AttemptEvent, frozen=True):
-    """The agenda ended because someone wanted it to."""
+    """The agenda ended by a command."""
 
     message: str = ""
 

@@ -15,7 +15,7 @@ class PollWanted(Event, frozen=True):
 
     Attributes:
         api_id: Of the process.
-        wanted: Agendas that it would hand out at once.
+        wanted: How many agendas its callers wait for.
         received: How many it got so far, by who delivered them; shows what is on its way.
     """
 
@@ -33,7 +33,7 @@ class DeliveryReturned(Event, frozen=True):
 
 
 class AgendaDelivered(Event, frozen=True):
-    """A claimed agenda, for a caller of one process; all others only learn of its lease.
+    """A claimed agenda, for a caller of one process; all others skip it.
 
     Attributes:
         api_id: Of the process.

@@ -1,8 +1,12 @@
-"""`pop.ready`: what the scheduler reads, keyed by insight id.
+"""The scheduler's input, its output to pullers, and what it and all parts report.
 
-What pullers read: `pop.insight.<id>`, keyed by agenda id, and `pop.controls`.
-
-What the scheduler and all parts give account of: decisions, answers and dead letters.
+- `pop.ready`, keyed by insight id: routed agendas, reports about attempts, ticks and queries.
+- `pop.insight.<id>`, keyed by agenda id: emitted agendas, one a record, so that lag counts
+  them.
+- `pop.controls`: attempts that are to stop; every puller reads all of it.
+- `pop.decisions`: why a round chose what it chose.
+- `pop.query-replies`: replies to queries.
+- `pop.dead-letters`: records that no part could use, and agendas that failed for good.
 """
 
 from datetime import datetime
@@ -17,17 +21,17 @@ from pop_stream.model.retry import Backoff
 
 
 class RoutedAgenda(Struct, frozen=True):
-    """One agenda of a page, as ingest hands it to the scheduler.
+    """One agenda of a page, as ingest routes it to the scheduler.
 
     Attributes:
         operation_types: Type of every operation, for the learned cost.
         cost_s: Declared worker-seconds; None when the cost is to be learned.
-        attempt: The one to begin with; above 1 for an agenda that runs again.
-        not_before: Not to be emitted earlier.
-        expires_at: Not to run later.
-        held: Waits until it is released.
-        max_attempts: From `attempt` on; None for what its insight allows.
-        backoff: None for its insight's.
+        attempt: The first one; above 1 for an agenda that runs again.
+        not_before: The earliest instant of emission.
+        expires_at: The latest instant at which it may run.
+        held: Whether it waits until it is released.
+        max_attempts: From `attempt` on; None for its insight's.
+        backoff: Between attempts; None for its insight's.
         run_from: What is wanted of an attempt before this one is wanted of an earlier run of
             the agenda; None for `attempt`.
     """
@@ -51,7 +55,7 @@ class RoutedAgenda(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True, array_like=True):
-    """Where a page came from: what makes a replayed page recognisable.
+    """Where an agenda or command of a page was read, by which a repeated page is recognised.
 
     Ingest reads a partition of `pop.submissions` in order and writes each insight's pages in
     order, so a place at or before the last one seen for the same partition is a repeat. The
@@ -70,7 +74,7 @@ class Origin(Struct, frozen=True, array_like=True):
 
 
 NO_ORIGIN: Final = -1
-"""The partition of an origin that cannot be compared: what it says is never a repeat."""
+"""The partition of an origin that cannot be compared: its page is never a repeat."""
 
 
 class InsightAgendasRouted(Event, frozen=True):
@@ -85,7 +89,7 @@ class Claim(Struct, frozen=True, array_like=True):
     """An attempt that a puller holds now; `sync_matched` as in `agenda.claimed`.
 
     Attributes:
-        by_http: A worker holds it that speaks through the API alone.
+        by_http: Whether its worker reports through the API alone.
     """
 
     agenda_id: str
@@ -95,7 +99,7 @@ class Claim(Struct, frozen=True, array_like=True):
 
 
 class IdleRunners(Struct, frozen=True, array_like=True):
-    """Runners that a puller had left when it last claimed."""
+    """How many runners of a puller were idle when it last claimed."""
 
     puller_id: str
     runners: int
@@ -122,7 +126,7 @@ MAX_MESSAGE_LENGTH: Final = 500
 
 
 class Command(Struct, frozen=True, array_like=True):
-    """What someone wants of an agenda; as in `agenda.commanded`.
+    """A command about an agenda; as in `agenda.commanded`.
 
     Attributes:
         origin: Its position in the topic; None where that is unknown.
@@ -142,7 +146,7 @@ class InsightAttemptsReported(Event, frozen=True):
     """What the relay read about agendas of one insight, in order of arrival.
 
     Attributes:
-        heartbeats: Attempts that gave a sign of life other than a claim.
+        heartbeats: Attempts with any event that renews the lease, other than a claim.
         idle: Of each puller that claimed, as in its last claim.
     """
 
@@ -155,7 +159,7 @@ class InsightAttemptsReported(Event, frozen=True):
 
 
 class InsightTick(Event, frozen=True):
-    """Look again: the lag fell, or time passed.
+    """Has the scheduler plan a round: the lag fell, or time passed.
 
     Attributes:
         lag: Consumer lag of the insight's topic in records; None when unknown.
@@ -163,7 +167,7 @@ class InsightTick(Event, frozen=True):
         lags: The lag by partition of the insight's topic; empty when unknown. Asked for
             when `emitted` had been emitted.
         relayed_until: Everything written before this instant has been relayed; None if unknown.
-        is_api_down: Pullers that report through the API alone cannot report.
+        is_api_down: Whether workers that report through the API alone cannot report.
     """
 
     insight_id: str
@@ -175,12 +179,12 @@ class InsightTick(Event, frozen=True):
 
 
 class QueueQueried(Event, frozen=True):
-    """Someone wants to know about an insight, or about an agenda in it.
+    """A query about an insight, or about an agenda in it.
 
     Attributes:
-        query_id: Comes back with the answer.
-        agenda_id: Whose place is wanted; empty for the insight alone.
-        agenda_ids: Of which it is wanted whether the scheduler holds them; at most
+        query_id: Returned with the reply.
+        agenda_id: The agenda whose position is wanted; empty for the insight alone.
+        agenda_ids: Agendas of which the reply says whether the scheduler holds them; at most
             `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
@@ -194,7 +198,7 @@ class QueueQueried(Event, frozen=True):
 
 
 MAX_QUERIED_AGENDAS: Final = 1_000
-"""Agendas that one question may name."""
+"""How many agendas one query may name."""
 
 
 ReadyEvent = InsightAgendasRouted | InsightAttemptsReported | InsightTick | QueueQueried
@@ -204,8 +208,8 @@ class EmittedAgenda(Struct, frozen=True):
     """An agenda to run now. One record each, never a frame, so that lag counts agendas.
 
     Attributes:
-        attempt: From 1; also the fence: report it with every event.
-        lease_ms: Claim and renew within this time, or the agenda goes to someone else.
+        attempt: From 1; every event of the puller names it, which fences older attempts.
+        lease_ms: Claim and renew within this time, or the agenda is emitted again.
         agenda: The submission as accepted, id included.
         resumes: Whether operations of it may have succeeded in earlier attempts; their
             results are read over HTTP, `GET /v1/agendas/{id}/progress`.
@@ -225,11 +229,8 @@ class EmittedAgenda(Struct, frozen=True):
     run_from: int = 0
 
 
-# ---- pop.controls: what every puller reads, whatever it runs ----
-
-
 class AttemptStop(Event, frozen=True, tag="attempt.stop"):
-    """Whoever runs the attempt, or an older one, is to stop and say `agenda.stopped`.
+    """The runner of the attempt, or of an older one, is to stop and report `agenda.stopped`.
 
     Attributes:
         accepted_at: As in what was emitted. What was accepted later under the id is another
@@ -247,10 +248,11 @@ class CustomerShare(Struct, frozen=True):
     """One customer's part of an insight.
 
     Attributes:
-        chosen: In this round; 0 where no round is meant.
-        share: Recent service per weight, as a multiple of the mean of customers that may go.
+        chosen: Agendas chosen in this round; 0 in a reply to a query.
+        share: Recent service per weight, as a multiple of the mean of eligible customers.
         wait_s: Recent mean of the wait from acceptance to emission.
-        held_by: Why nothing of it can be chosen: `paused`, `max_in_flight`, `rate`, or empty.
+        held_by: Why none of its agendas can be chosen: `paused`, `max_in_flight`, `rate`, or
+            empty.
     """
 
     customer_id: str
@@ -264,7 +266,7 @@ class CustomerShare(Struct, frozen=True):
 
 
 class RoundDecided(Event, frozen=True):
-    """Why an insight's round chose what it chose, and why the rest waits.
+    """A round of an insight: which agendas were chosen, and why the others wait.
 
     Attributes:
         lag: Records on the insight's topic that no puller has claimed, before the round.
@@ -351,7 +353,7 @@ EmissionLimit = Literal["max_in_flight", "pool", ""]
 
 
 class QueueDescribed(Event, frozen=True):
-    """The scheduler's answer to `queue.queried`.
+    """The scheduler's reply to `queue.queried`.
 
     Attributes:
         lag: Records on the insight's topic that no puller has claimed.

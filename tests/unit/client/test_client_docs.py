@@ -78,7 +78,7 @@ async def test_an_agenda_is_submitted_and_followed(api, capsys):
     assert "succeeded" in capsys.readouterr().out
 
 
-async def test_errors_are_told_apart(client):
+async def test_errors_are_distinguished(client):
     submit = example("submit")
     assert await submit(client, agenda(id="a1")) == "a1"
     assert "operations" in await submit(client, agenda(operations=[]))

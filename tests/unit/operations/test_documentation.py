@@ -26,6 +26,7 @@ PAGES = sorted(
     if page.parent != ARCHIVE or page.name == "README.md"
 )
 REFERENCE = ROOT / "docs" / "reference"
+PACKAGE = ROOT / "pop_stream"
 
 
 def pages():
@@ -79,6 +80,30 @@ def test_commands_that_are_named_exist(page):
     assert set(named) <= known
 
 
+@pages()
+def test_files_of_the_package_that_are_named_exist(page):
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)", page.read_text()):
+        if name.partition("/")[0] in rooms:
+            assert (PACKAGE / name).exists(), name
+
+
+def test_every_current_decision_is_in_the_index():
+    index = ROOT / "docs" / "decisions" / "README.md"
+    linked = {target for _, target in links(index) if re.match(r"\d{4}-", target)}
+    assert linked == {path.name for path in index.parent.glob("[0-9]*.md")}
+
+
+def test_every_archived_decision_names_what_superseded_it():
+    rows = re.findall(
+        r"^\| (\d+) \| \[.+\]\((\d{4})-.+\.md\) \| .*\]\(\.\./\d{4}-.+\) \|$",
+        (ARCHIVE / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert all(int(number) == int(file) for number, file in rows)
+    assert {file for _, file in rows} == {path.name[:4] for path in ARCHIVE.glob("[0-9]*.md")}
+
+
 def commands(group, prefix=""):
     """Every command that can be run, by its words."""
     for name, command in group.commands.items():
@@ -93,9 +118,9 @@ def test_the_reference_has_every_command_with_its_options(name, command):
     page = (REFERENCE / "cli.md").read_text()
     section = re.search(rf"^### `pop-stream {name}\b.*?(?=^##)", page, re.DOTALL | re.MULTILINE)
     assert section, f"docs/reference/cli.md has no section for pop-stream {name}"
-    told = set(re.findall(r"`(--[a-z-]+)", section[0]))
+    documented = set(re.findall(r"`(--[a-z-]+)", section[0]))
     options = {word for one in command.params for word in one.opts if word.startswith("--")}
-    assert told == options - {"--help"}
+    assert documented == options - {"--help"}
 
 
 @pytest.mark.parametrize(
