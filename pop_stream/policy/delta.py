@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Overrides(Struct, frozen=True, array_like=True):
-    """What people or the clock want of a slot's agenda; most have no mark.
+    """What people or the clock want of an agenda; most have none.
 
     Attributes:
         due: While it waits, or would without being held: when it goes on, in seconds since
@@ -37,13 +37,13 @@ class Overrides(Struct, frozen=True, array_like=True):
 
 
 class AgendaRecord(Struct, frozen=True, array_like=True):
-    """What a slot became.
+    """The state of an agenda's place, where it is not as the agenda came.
 
     Attributes:
         ref: Page number and slot in one integer, as `ref_of` makes it.
         charge: What its customer's tag was moved by; only while it is out.
         cost: Worker-seconds it was taken to cost; only while it is out.
-        overrides: None where nothing is wanted of it.
+        overrides: None where there are none.
     """
 
     ref: int
@@ -61,8 +61,8 @@ class FairnessState(Struct, frozen=True, array_like=True):
         tag: Its start tag, in worker-seconds per weight.
         keys_virtual_time: The virtual time among its fairness keys.
         keys: Start tags of those of its keys that moved.
-        uncontested: Of its agendas that are out, how many are not to be put right.
-        weight: Its weight when it was here; 0 where that is not known.
+        uncontested: Of its agendas in flight, how many are not corrected when they end.
+        weight: The weight by which the tag was computed; 0 where that is not known.
     """
 
     tag: float
@@ -78,7 +78,7 @@ class Delta(Struct, frozen=True):
     Attributes:
         virtual_time: Of the most urgent level, in worker-seconds per weight.
         lower_levels: The same of the levels below, where priorities are strict.
-        next_page: Page numbers are never used twice, or old notes would fit new pages.
+        next_page: Page numbers are never used twice, or old records would fit new pages.
         records: States of slots that changed.
         gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
         fairness: By customer.
@@ -86,7 +86,7 @@ class Delta(Struct, frozen=True):
         learned: Worker-seconds by operation type.
         ratios: By customer, what its agendas took of what was declared.
         reruns: The last attempt of agendas that ended after they were run again, in the order
-            in which they did; 0 of one that is remembered no more.
+            of their ends; 0 of one that is not remembered any more.
     """
 
     virtual_time: float
@@ -106,7 +106,7 @@ class Delta(Struct, frozen=True):
     def split(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
 
-        Laid one after the other they come to the same.
+        Applied one after the other they come to the same.
         """
         none = ((), (), ())
         places = zip_longest(

@@ -8,8 +8,9 @@ class StallDetector:
 
     Args:
         stalled_after_s: How long input may wait without a commit.
-        max_gap_s: Longest pause between two looks; after a longer one all begins anew, for it
-            says that nobody could look, not that nothing moved.
+        max_gap_s: Longest pause between two observations. After a longer one the detector
+            starts again: in that time nobody could observe, so nothing is known to have stood
+            still.
     """
 
     def __init__(self, *, stalled_after_s: float, max_gap_s: float) -> None:
@@ -20,13 +21,13 @@ class StallDetector:
         self._since: dict[int, tuple[int, float]] = {}
 
     def reset(self) -> None:
-        """Nothing can be said of the time up to now."""
+        """Forget the time up to now."""
         self._since = {}
 
     def observe(
         self, now: float, *, ends: Mapping[int, int], committed: Mapping[int, int]
     ) -> list[int]:
-        """Take a look; returns the partitions that have stood still for too long.
+        """Observe once; returns the partitions that have stood still for too long.
 
         Args:
             now: The present instant.
@@ -56,9 +57,9 @@ def stalled_lag(
     """How many records wait in each partition of which nothing was committed in between.
 
     Args:
-        ends: By partition, the offset after its last record at the first look.
-        before: By partition, what was committed at the first look; none counts as 0.
-        after: The same at the second look.
+        ends: By partition, the offset after its last record at the first observation.
+        before: By partition, what was committed then; none counts as 0.
+        after: The same at the second observation.
     """
     return {
         partition: end - before.get(partition, 0)

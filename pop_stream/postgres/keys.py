@@ -30,7 +30,7 @@ _BEFORE_ALL: Final = 2**63 - 1
 
 
 async def record_audit_entry(connection: "Connection", entry: AuditRecord) -> None:
-    """Note a deed; call it inside the transaction that makes the change.
+    """Write an entry of the audit log, inside the transaction of the change itself.
 
     Args:
         connection: In that transaction.

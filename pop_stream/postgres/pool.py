@@ -81,7 +81,7 @@ async def accepts_connections(dsn: str) -> bool:
 
 @asynccontextmanager
 async def acquire_connection(pool: "Pool") -> AsyncIterator["Connection"]:
-    """A connection for the block; whatever goes wrong in it leaves as an error of ours.
+    """A connection for the block; errors of the driver inside it are translated.
 
     Raises:
         UnavailableError: If the database is away, or not as this code needs it.

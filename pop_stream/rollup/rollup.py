@@ -47,7 +47,7 @@ class FoldPositions(RebalanceListener):  # type: ignore[misc]  # aiokafka is unt
         self.reset()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Make every position unknown; called by the consumer, which goes by its own offsets."""
+        """Make every position unknown; called by the consumer, which goes by its offsets."""
         self.reset()
 
     async def seek_unknown(self, consumer: KafkaConsumer, store: SummaryStore) -> None:

@@ -16,35 +16,35 @@ LIMIT = 5
 RATE_PER_S, BURST = 2.0, 3
 CUSTOMER = Customer(id="c", max_ready=LIMIT, max_submit_per_s=RATE_PER_S, submit_burst=BURST)
 UNHURRIED = CUSTOMER.model_copy(update={"max_submit_per_s": None})
-DOORS = ("api-0", "api-1", "ingest")
+INGRESSES = ("api-0", "api-1", "ingest")
 
 MOVES = st.lists(
     st.one_of(
-        st.tuples(st.just("admit"), st.sampled_from(DOORS)),
+        st.tuples(st.just("admit"), st.sampled_from(INGRESSES)),
         st.tuples(st.just("take_in"), st.integers(1, 4)),
         st.tuples(st.just("place"), st.integers(1, 4)),
         st.tuples(st.just("emit"), st.integers(1, 4)),
-        st.tuples(st.just("tell"), st.sampled_from((*DOORS, "scheduler"))),
-        st.tuples(st.just("receive"), st.sampled_from(DOORS)),
+        st.tuples(st.just("tell"), st.sampled_from((*INGRESSES, "scheduler"))),
+        st.tuples(st.just("receive"), st.sampled_from(INGRESSES)),
         st.tuples(st.just("wait"), st.floats(0, 2)),
     ),
     max_size=120,
 )
 
 
-class Street:
+class World:
     """One partition of submissions, one insight; statements on a log that each reads late."""
 
     def __init__(self, customer):
-        self.ledgers = {name: QuotaLedger(name, {"c": customer}.get) for name in DOORS}
+        self.ledgers = {name: QuotaLedger(name, {"c": customer}.get) for name in INGRESSES}
         self.now_s = 0.0
         self.log = []
         self.read = Counter()
         self.submissions = []
         self.taken_in = self.placed = self.ready = 0
         self.admitted = Counter()
-        self.got = dict.fromkeys(DOORS, 0)
-        self.received = {name: Counter() for name in DOORS}
+        self.got = dict.fromkeys(INGRESSES, 0)
+        self.received = {name: Counter() for name in INGRESSES}
         self.reported_placed = 0
 
     @property
@@ -56,7 +56,7 @@ class Street:
         """What the other ingresses admitted since their last report to this one."""
         return sum(
             self.admitted[other] - self.received[name][other]
-            for other in DOORS
+            for other in INGRESSES
             if other != name
         )
 
@@ -131,17 +131,17 @@ class Street:
         self.take_in(len(self.submissions))
         self.place(len(self.submissions))
         for _ in range(3):
-            for name in (*DOORS, "scheduler"):
+            for name in (*INGRESSES, "scheduler"):
                 self.tell(name)
-            for name in DOORS:
+            for name in INGRESSES:
                 self.receive(name)
 
 
 def walk(customer, moves):
-    street = Street(customer)
+    world = World(customer)
     for name, argument in moves:
-        getattr(street, name)(argument)
-    return street
+        getattr(world, name)(argument)
+    return world
 
 
 @given(moves=MOVES)
@@ -156,6 +156,6 @@ def test_the_rate_holds_over_all_entry_points_but_for_what_was_not_reported(move
 
 @given(moves=MOVES)
 def test_once_all_is_reported_everyone_knows_what_there_is(moves):
-    street = walk(UNHURRIED, moves)
-    street.settle()
-    assert {ledger.ready_count("c") for ledger in street.ledgers.values()} == {street.truth}
+    world = walk(UNHURRIED, moves)
+    world.settle()
+    assert {ledger.ready_count("c") for ledger in world.ledgers.values()} == {world.truth}

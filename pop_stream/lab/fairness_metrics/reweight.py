@@ -48,7 +48,8 @@ def since_announced(
     Args:
         changes: Of the log, as `weight_change_effects` has them.
         log: Of one insight.
-        announced_at: When changes were made known, in order; each is that of the next that follows.
+        announced_at: When changes were made known, in order; each is that of the next that
+            follows.
     """
     emitted_at = sorted(at for kind, at, *_ in log if kind == EMITTED)
     found: list[WeightChangeEffect] = []

@@ -1,5 +1,4 @@
-"""The scheduling policy in virtual time, for comparing rules and finding limits without a
-broker.
+"""The scheduling policy in virtual time, to compare rules and find limits without a broker.
 
 `simulation` runs the `InsightScheduler` that the service runs. Around it are simulated:
 arrivals, the topic with its runners, and the delays of ingest, emission and reports. Virtual

@@ -1,7 +1,7 @@
-"""The slots of one insight's backlog: pages of them, what each one is, and what changed.
+"""The index of one insight's agendas: by id and by place, what each is, and what changed.
 
-A slot is as its page says until a note says otherwise. Notes are absolute values, so that
-the state after a restart is the pages with all notes laid over them.
+A place is a slot of a page. It is as its agenda came until an `AgendaRecord` says otherwise.
+Records are absolute values, so the pages with the newest record of each place are the state.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ NO_OVERRIDES = Overrides()
 
 
 class AgendaIndex:
-    """All slots of an insight that are not gone, by place and by agenda.
+    """All places of an insight whose agendas have not ended, by place and by agenda id.
 
     Attributes:
         next_number: Of the next page; numbers are never used twice.
@@ -61,7 +61,7 @@ class AgendaIndex:
         return self._places
 
     def find(self, agenda_id: str) -> int | None:
-        """The place of an agenda; None if it is not here, any more or yet."""
+        """The place of an agenda; None if it has ended or was never placed."""
         return self._places.get(agenda_id)
 
     def at(self, ref: int) -> tuple[BacklogPage, int]:
@@ -74,7 +74,7 @@ class AgendaIndex:
         return page.states[slot]
 
     def options(self, ref: int) -> SchedulingOptions:
-        """What the agenda came with besides its turn."""
+        """Instants, holds and retries that the agenda was submitted with."""
         page, slot = self.at(ref)
         return page.options_of(slot)
 
@@ -91,7 +91,7 @@ class AgendaIndex:
         return self.attempt(ref) == attempt
 
     def overrides(self, ref: int) -> Overrides:
-        """What is wanted of the slot's agenda."""
+        """What people or the clock want of the agenda in this place."""
         record = self._records.get(ref)
         if record is not None:
             return record.overrides or NO_OVERRIDES
@@ -99,11 +99,11 @@ class AgendaIndex:
         return NO_OVERRIDES if due is None else Overrides(due=due)
 
     def record_of(self, ref: int) -> AgendaRecord | None:
-        """What was noted of the slot; None if it is as its agenda came."""
+        """The newest record of the place; None if it is as its agenda came."""
         return self._records.get(ref)
 
     def in_flight_record(self, ref: int) -> AgendaRecord | None:
-        """The note of an attempt that is out; None if none is."""
+        """The record of the attempt that is in flight; None if none is."""
         record = self._records.get(ref)
         return record if record is not None and record.state in IN_FLIGHT else None
 
@@ -127,7 +127,7 @@ class AgendaIndex:
         return moved
 
     def after(self, ref: int) -> Iterator[int]:
-        """The places of all agendas behind this one, in order."""
+        """The places of all agendas after this one, in order."""
         first, _ = page_and_slot(max(ref, 0))
         for number in sorted(one for one in self._pages if one >= first):
             for place, _ in live_slots(self._pages[number]):
@@ -175,7 +175,7 @@ class AgendaIndex:
         self._drop_if_empty(page)
 
     def reorder(self, ref: int, *, priority: int, rank: int) -> None:
-        """The slot's agenda has another priority and rank now; a note is to say so too."""
+        """Change priority and rank; the caller also records them, for the next restart."""
         page, slot = self.at(ref)
         page.priorities[slot], page.ranks[slot] = priority, rank
 
@@ -197,7 +197,7 @@ class AgendaIndex:
         return emptied
 
     def records(self) -> tuple[AgendaRecord, ...]:
-        """All slots that are neither gone nor as they came."""
+        """The newest records of all places that are not as their agendas came."""
         self._types = {}
         return tuple(self._records.values())
 
@@ -207,7 +207,7 @@ class AgendaIndex:
         return {str(page.number): page.gone() for page in partly}
 
     def apply(self, gone: Mapping[str, str], records: Iterable[AgendaRecord]) -> None:
-        """Lay one delta's values over what is known; only before `rebuild`."""
+        """Apply one delta's values; deltas oldest first, then `rebuild` once."""
         for number, bitmap in gone.items():
             for slot in slots_of_bitmap(bitmap):
                 self._apply(AgendaRecord(ref=ref_of(int(number), slot), state=GONE))
@@ -215,7 +215,7 @@ class AgendaIndex:
             self._apply(record)
 
     def rebuild(self) -> None:
-        """Forget what the deltas laid say is gone, and count the rest."""
+        """Drop what the applied deltas say is gone, and count the rest."""
         self._counts = [0, 0, 0, 0, 0, 0]
         self._pending_by_customer.clear()
         # An agenda that was run again is in two pages, gone from all but the last.

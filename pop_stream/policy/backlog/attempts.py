@@ -1,4 +1,4 @@
-"""The attempts that are out: claimed, kept alive, ended, lost; and what follows each."""
+"""Attempts that are in flight: claimed, renewed, ended, lost; and what follows each."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _MAX_EXPIRED_KEPT: Final = 10_000
 
 
 class Attempts:
-    """What pullers say, and what their silence says; `now` is in seconds since the epoch.
+    """Applies what pullers report, or fail to; `now` is in seconds since the epoch.
 
     Attributes:
         leases_expired: Attempts whose lease ended.
@@ -36,13 +36,13 @@ class Attempts:
         self._expired_attempts: OrderedDict[str, int] = OrderedDict()
 
     def claim(self, agenda_id: str, attempt: int, now: float) -> bool:
-        """A puller holds the attempt; False if it is not one that is out unclaimed."""
+        """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
         record = self._in_flight_record(agenda_id, attempt)
         if record is None:
             self._stop_outdated(agenda_id, attempt)
             return False
         if record.overrides is not None and record.overrides.stopping:
-            # Whoever claims it now may have begun to listen after the stop was told.
+            # Whoever claims it now may have begun to read stops after this one was published.
             self._backlog.outbox.stop(record.ref, agenda_id, attempt, record.overrides.stopping)
         if record.state != EMITTED:
             self._backlog.leases.begin(record.ref, now)
@@ -51,9 +51,9 @@ class Attempts:
         return True
 
     def renew(self, agenda_id: str, attempt: int, now: float) -> bool:
-        """A sign of life; False if the attempt is not out.
+        """A heartbeat renews the lease; False if the attempt is not in flight.
 
-        It counts as a claim if none was heard: only whoever claimed it can be alive in it.
+        It counts as a claim if none was reported: only who claimed it can send one.
         """
         backlog = self._backlog
         ref = backlog.index.find(agenda_id)
@@ -65,7 +65,7 @@ class Attempts:
         return record is not None and record.attempt == attempt
 
     def mark_by_http(self, agenda_id: str, attempt: int) -> None:
-        """Who holds the attempt can be heard through the API alone."""
+        """Whoever has the attempt speaks through the API alone, as its lease then knows."""
         record = self._in_flight_record(agenda_id, attempt)
         if record is not None:
             self._backlog.leases.mark_by_http(record.ref)
@@ -77,14 +77,14 @@ class Attempts:
 
     @property
     def any_by_http(self) -> bool:
-        """Whether anyone holds an attempt who can be heard through the API alone."""
+        """Whether any lease is of a worker that speaks through the API alone."""
         return self._backlog.leases.any_by_http
 
     def settle(self, settlement: Settlement, now: float) -> bool:
-        """An attempt ended: correct its cost, and see what follows.
+        """An attempt ended: correct its cost, and decide what follows.
 
         Returns:
-            False if the attempt is not out: told before, or outdated.
+            False if the attempt is not in flight: reported before, or outdated.
         """
         record = self._in_flight_record(settlement.agenda_id, settlement.attempt)
         if record is None:
@@ -98,7 +98,7 @@ class Attempts:
         elif overrides.stopping and (settlement.retryable or settlement.outcome == "stopped"):
             self._finish_stop(record, now)
         elif settlement.outcome == "failed" and not settlement.retryable:
-            # Its lifecycle has ended with the failure; only the letter is left to write.
+            # Its lifecycle has ended with the failure; only the dead letter is left to write.
             backlog.outbox.dead_lettered(
                 self._failed(record, "final_failure", settlement.message)
             )
@@ -120,7 +120,7 @@ class Attempts:
         return self._backlog.emitted_offsets.skipped(lags, since, now - _SKIPPED_AFTER_S)
 
     def start_leases_of_skipped(self, lags: Sequence[int], since: int, now: float) -> None:
-        """Let leases begin for what `skipped` finds: a claim of it may still be on its way."""
+        """Start leases for what `skipped` finds: a report of its claim may be on its way."""
         backlog = self._backlog
         for ref in self.skipped(lags, since, now):
             backlog.emitted_offsets.remove(ref)
@@ -133,29 +133,30 @@ class Attempts:
         return oldest is not None and oldest < now - _SKIPPED_AFTER_S
 
     def restart_all(self, now: float) -> None:
-        """All leases begin now: for a time nobody could be heard."""
+        """Start all leases again now: for a time no heartbeat could arrive."""
         self._backlog.leases.restart_all(now)
 
     @property
     def lease_s(self) -> float:
-        """How long an attempt may be silent."""
+        """How long an attempt may go without a heartbeat."""
         return self._backlog.insight.lease_ms / _SECOND_MS
 
     @property
     def lease_ends_at(self) -> float | None:
-        """When the next lease ends, on the clock of what was heard; None if none runs."""
+        """When the next lease ends, on the clock of relayed reports; None if none runs."""
         oldest = self._backlog.leases.oldest
         return None if oldest is None else oldest + self.lease_s
 
     def expire_leases(
         self, relayed_until: float, now: float, *, is_api_down: bool = False
     ) -> int:
-        """Take back what was silent for longer than its lease; returns how many.
+        """End the attempts that were silent for longer than their lease; returns how many.
 
         Args:
-            relayed_until: Everything told before it has been taken note of.
+            relayed_until: All reports sent before this instant were applied.
             now: The present instant.
-            is_api_down: Leases of who speaks through it begin anew, but for what is to stop.
+            is_api_down: Then leases of workers that speak through the API start again, but for
+                attempts that are to stop.
         """
         backlog = self._backlog
         silent = backlog.leases.pop_expired(relayed_until - self.lease_s, MAX_EXPIRED)
@@ -190,7 +191,7 @@ class Attempts:
     def _retry_or_exhaust(
         self, record: AgendaRecord, why: WaitReason, message: str, now: float
     ) -> None:
-        """The attempt came to nothing: another one, unless it was the last."""
+        """The attempt did not succeed: another one follows, unless it was the last."""
         backlog = self._backlog
         options = backlog.index.options(record.ref)
         tries = record.attempt - options.attempt + 1
@@ -214,7 +215,7 @@ class Attempts:
             )
 
     def _finish_stop(self, record: AgendaRecord, now: float) -> None:
-        """The attempt was to stop and is over: so is the agenda."""
+        """The attempt was to stop and has ended, so the agenda has ended."""
         overrides = record.overrides or NO_OVERRIDES
         agenda_id = self._backlog.agenda_id(record.ref)
         self._backlog.outbox.ended(
@@ -230,10 +231,14 @@ class Attempts:
         agenda_id = self._backlog.agenda_id(record.ref)
         return FailedAgenda(record.ref, agenda_id, record.attempt, code, message)
 
-    # ---- which attempt is meant ----
+    # ---- reports about attempts that a crash made forgotten ----
 
     def _in_flight_record(self, agenda_id: str, attempt: int) -> AgendaRecord | None:
-        """The note of an attempt that is out; one that a crash made forgotten is out again."""
+        """The record of an attempt in flight.
+
+        A report may be the first that is known of an attempt: a crash lost the row that said it
+        was emitted. Then the backlog catches up with it.
+        """
         index = self._backlog.index
         ref = index.find(agenda_id)
         if ref is None:
@@ -247,7 +252,7 @@ class Attempts:
         return self._recover_emitted(ref)
 
     def _fast_forward(self, ref: int, known: int, attempt: int) -> bool:
-        """Whether the attempt is one that was made before a crash and then forgotten."""
+        """Move on to an attempt that was made before a crash; False if it cannot have been."""
         backlog = self._backlog
         options = backlog.index.options(ref)
         last = options.attempt - 1 + (options.max_attempts or backlog.insight.max_attempts)
@@ -263,7 +268,7 @@ class Attempts:
         return True
 
     def _recover_emitted(self, ref: int) -> AgendaRecord:
-        """Others have seen that it was emitted, and claimed, so it counts as emitted."""
+        """Count as emitted what a puller reports on; it leaves the queue out of turn."""
         backlog = self._backlog
         if backlog.index.state(ref) != READY:
             overrides, attempt = backlog.index.overrides(ref), backlog.index.attempt(ref)
@@ -277,7 +282,7 @@ class Attempts:
         return backlog.emit(pick)
 
     def _stop_outdated(self, agenda_id: str, attempt: int) -> None:
-        """Tell whoever runs an attempt that is over, if it is known to be."""
+        """Stop whoever runs an attempt that is known to have ended."""
         backlog = self._backlog
         ref = backlog.index.find(agenda_id)
         over = self._expired_attempts.get(agenda_id, 0)
@@ -285,7 +290,7 @@ class Attempts:
             backlog.outbox.stop(ref, agenda_id, attempt, "outdated")
 
     def _remember_expired(self, agenda_id: str, attempt: int) -> None:
-        """Its puller was silent, so it may still be at it."""
+        """Its puller was silent, so it may still be running it."""
         self._expired_attempts[agenda_id] = attempt
         self._expired_attempts.move_to_end(agenda_id)
         if len(self._expired_attempts) > _MAX_EXPIRED_KEPT:

@@ -1,18 +1,10 @@
-"""One insight's backlog: what waits, what is out, and what is to be told of either.
+"""One insight's backlog as others call it: place, choose, claim, settle, command.
 
-The bodies of agendas stay in the table; here are only ids, customers, costs and states, at
-a few hundred bytes an agenda. Every change is also noted in a `Delta`, a set of absolute
-values, so that the state after a restart is the pages with all deltas laid over them.
+The bodies of agendas stay in the table; here are ids, customers, costs and states. Each change
+is also collected in a `Delta` of absolute values, so that the pages with all deltas applied in
+order are the state after a restart. The package says what survives and what does not.
 
-This is the door; the rooms are `slots` (what each agenda is), `backlog` (its moves), `attempts`
-(what is out, and what follows an attempt), `commands` (commands and dues), `keeping` (deltas)
-and `outbox`.
-
-How long an insight's agendas wait up to emission, for people to see; decides nothing.
-
-Runners that stand idle, as their pullers said when they last claimed; in memory only.
-
-What a backlog makes of what it hears: notes of the relay, and ticks.
+`apply_relayed` and `apply_tick` apply whole events of `pop.ready`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,7 +46,7 @@ _GAIN: Final = 1 / 64
 
 
 class MeanWait:
-    """A running mean.
+    """A running mean of how long agendas waited for their emission; decides nothing.
 
     Attributes:
         mean_s: Over the last 64 or so, of whichever customers, in seconds; 0 before any.
@@ -66,25 +58,25 @@ class MeanWait:
         self.mean_s = 0.0
 
     def note(self, wait_s: float) -> None:
-        """Another agenda is emitted after such a wait."""
+        """Count an agenda that is emitted after such a wait."""
         self.mean_s += _GAIN * (wait_s - self.mean_s)
 
 
 FRESH_FOR_S: Final = 1.0
-"""A puller that claims nothing for so long may be busy with what it has, or gone."""
+"""How long a puller's count is believed: one that claims nothing since may be busy, or gone."""
 
 MAX_PULLERS: Final = 1_000
-"""Kept in mind at most, for anyone may claim under any name; the longest silent goes first."""
+"""Most pullers remembered: anyone may claim under any name. The longest silent goes first."""
 
 
 class IdleRunnerCounts:
-    """By puller, how many more agendas it could start at once; instants are in seconds."""
+    """By puller, how many more agendas it could start at once, as in its last claim."""
 
     def __init__(self) -> None:
         self._reported: dict[str, tuple[int, float]] = {}
 
     def update(self, idle: Mapping[str, int], now: float) -> None:
-        """Pullers said so; what each said before is over."""
+        """Replace the counts of these pullers; `now` is in seconds since the epoch."""
         for puller_id, count in idle.items():
             self._reported.pop(puller_id, None)
             self._reported[puller_id] = (max(0, count), now)
@@ -92,14 +84,14 @@ class IdleRunnerCounts:
             del self._reported[next(iter(self._reported))]
 
     def count(self, now: float) -> int:
-        """How many there are by what was said lately; none by a clock that was set back."""
+        """Idle runners by the counts that are fresh; a clock that was set back gives none."""
         return sum(
             count for count, at in self._reported.values() if 0 <= now - at < FRESH_FOR_S
         )
 
 
 class Backlog:
-    """All that the scheduler knows of one insight; see the module.
+    """All agendas of one insight that have not ended; see the package.
 
     Instants are in seconds since the epoch, on the scheduler's clock.
 
@@ -110,10 +102,11 @@ class Backlog:
     Attributes:
         attempts: What is out; its lease clocks are in memory only.
         commands: Commands, and what is due.
-        sync_matched: Claims heard for which a runner stood idle, of those since it was loaded.
-        sync_matched_s: How long after their emissions those were heard, in all.
-        idle: What pullers said of their idle runners; in memory only.
-        mean_wait: Of agendas up to emission; in memory only.
+        sync_matched: Claims for which a runner stood idle, since the backlog was loaded.
+        sync_matched_s: Seconds from the emissions of these to the reports of their claims, in
+            all.
+        idle: Idle runners by puller; in memory only.
+        mean_wait: From acceptance to emission; in memory only.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -133,12 +126,12 @@ class Backlog:
 
     @property
     def queue(self) -> FairQueue:
-        """What is ready, in the order of turns."""
+        """The agendas that are ready, in the order of turns."""
         return self._backlog.queue
 
     @property
     def costs(self) -> CostModel:
-        """What operations were seen to cost."""
+        """What operations cost, as learned from those that succeeded."""
         return self._backlog.costs
 
     @property
@@ -173,7 +166,7 @@ class Backlog:
 
     @property
     def emitted_offsets(self) -> EmittedOffsets:
-        """Where those lie; take note there of each that is chosen."""
+        """Where the unclaimed ones lie on the topic; register each chosen agenda there."""
         return self._backlog.emitted_offsets
 
     @property
@@ -188,14 +181,14 @@ class Backlog:
 
     @property
     def rounds(self) -> int:
-        """Rounds that chose any."""
+        """Rounds that chose at least one agenda."""
         return self._backlog.rounds
 
     @property
     def placed_offsets(self) -> Mapping[str, tuple[int, int]]:
         """By partition of `pop.submissions`, offset and index of the last agenda placed."""
-        noted = self._snapshot.origins.as_dict()
-        return {partition: at for partition, at in noted.items() if int(partition) >= 0}
+        offsets = self._snapshot.origins.as_dict()
+        return {partition: at for partition, at in offsets.items() if int(partition) >= 0}
 
     @property
     def next_page(self) -> int:
@@ -209,10 +202,11 @@ class Backlog:
     ) -> list[int]:
         """Indices of the agendas that were not placed before, by origin and by id.
 
-        Nor are those placed that were run again and have ended so: of two who want the same
-        rerun, the second comes too late.
+        A rerun that has ended already is not new either: of two requests for the same rerun
+        the second comes too late.
 
-        Asking takes note of the origins, so ask once and then `place` them.
+        The call records the origins: a second one with the same agendas returns none. So call
+        it once, and `place` what it returns.
         """
         fresh: dict[str, int] = {}
         for index, agenda in enumerate(agendas):
@@ -236,7 +230,7 @@ class Backlog:
     # ---- emission ----
 
     def choose(self, slots: int, now: float = 0.0) -> list[ChosenAgenda]:
-        """Choose up to `slots` agendas in fair order and count them as out.
+        """Choose up to `slots` agendas in fair order; from then on they are in flight.
 
         With zero slots or less, none.
         """
@@ -257,7 +251,7 @@ class Backlog:
     def claim(
         self, agenda_id: str, attempt: int, now: float = 0.0, *, sync_matched: bool = False
     ) -> bool:
-        """A puller holds the attempt; False if it is not one that is out unclaimed."""
+        """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
         ref = self.index.find(agenda_id) if sync_matched else None
         emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
         is_taken = self.attempts.claim(agenda_id, attempt, now)
@@ -267,33 +261,33 @@ class Backlog:
         return is_taken
 
     def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
-        """An attempt ended; False if it is not out: told before, or outdated."""
+        """An attempt ended; False if it is not in flight: reported before, or outdated."""
         self.queue.advance_to(now)
         return self.attempts.settle(settlement, now)
 
     def apply_command(self, command: Command, now: float = 0.0) -> bool:
-        """Do what someone wants; False if that changes nothing, or was heard before."""
+        """Do what a person wants; False if that changes nothing, or was applied before."""
         if command.origin is not None and not self._snapshot.record_if_new(command.origin):
             return False
         return self.commands.apply(command, now)
 
     def apply_due(self, now: float) -> int:
-        """Let happen what is due; returns how much did."""
+        """Let happen what is due: retries, start instants, deadlines; returns how many."""
         return self.commands.apply_due(now)
 
     def drain_outbox(self) -> OutboxBatch:
-        """What is to be told since the last call, in the order in which it happened."""
+        """What is to be published since the last call, in the order in which it happened."""
         return self.outbox.take()
 
     @property
     def outbox(self) -> BacklogOutbox:
-        """What is to be told."""
+        """What is to be published."""
         return self._backlog.outbox
 
-    # ---- questions ----
+    # ---- reads ----
 
     def position_of(self, agenda_id: str) -> AgendaPosition | None:
-        """Where an agenda is; None if it is not here, any more or yet."""
+        """Where an agenda is; None if it has ended or was never placed."""
         backlog = self._backlog
         ref = backlog.index.find(agenda_id)
         if ref is None:
@@ -322,11 +316,14 @@ class Backlog:
         return self.index.drain_emptied()
 
     def snapshot(self) -> Delta:
-        """The whole state but for the pages; replaces all deltas so far."""
+        """The whole state but for the pages, in place of all deltas so far.
+
+        Customers that are idle and owe nothing are forgotten with it.
+        """
         return self._snapshot.snapshot()
 
     def state(self) -> Delta:
-        """The same, with all that is known of idle customers; changes nothing."""
+        """The same with idle customers included; changes nothing."""
         return self._snapshot.state()
 
     def restore(
@@ -335,18 +332,18 @@ class Backlog:
         deltas: Iterable[Delta],
         now: float = 0.0,
     ) -> None:
-        """Become what wrote these pages and deltas, the deltas oldest first.
+        """Bring a new backlog into the state in which these pages and deltas were written.
 
-        Only for a new backlog, with the pages in the order of their numbers; each is looked at
-        once, so that they need not all be there at once. Pages whose agendas are all gone are
-        listed by `drain_emptied`, as their deletion may not have been written. Leases begin
-        anew.
+        Pages come in the order of their numbers, and are read one at a time, so an iterator
+        will do; deltas come oldest first. Pages whose agendas are all gone are returned by
+        `drain_emptied`, because a crash may have kept them from being deleted. All leases
+        begin at `now`.
         """
         for page in self._snapshot.restore(pages, deltas, now):
             self._add_page(page, now)
 
     def reconfigure(self, insight: Insight) -> None:
-        """Take up a changed insight and changed shares, for all that waits."""
+        """Follow a changed insight and changed shares; acts on all that waits."""
         before = self.insight
         if (before.algorithm, before.aging_s) == (insight.algorithm, insight.aging_s):
             self._backlog.insight = insight
@@ -357,7 +354,7 @@ class Backlog:
     # ---- inside ----
 
     def _add_page(self, page: BacklogPage, now: float) -> None:
-        """Let a new page's agendas wait as they came, and tell of those that must."""
+        """Put a new page's agendas where they wait, and publish which of them must wait."""
         self._backlog.add_page(page)
         self._backlog.reruns.add_page(page)
         for slot, options in page.options.items():
@@ -370,31 +367,31 @@ class Backlog:
                 )
 
 
-def apply_relayed(backlog: Backlog, noted: InsightAttemptsReported, now: float) -> None:
-    """Take note of what pullers say and people want.
+def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) -> None:
+    """Apply what pullers reported and people commanded.
 
-    Ends come before commands: whatever was told first, a success is not undone.
+    Ends are applied before commands, whichever came first, so that a success is not undone.
 
     Args:
-        backlog: Of the insight that the note is about.
-        noted: As the relay wrote it.
+        backlog: Of the insight that the event is about.
+        event: As the relay wrote it.
         now: The present instant, in seconds since the epoch.
     """
-    backlog.idle.update({one.puller_id: one.runners for one in noted.idle}, now)
-    for claim in noted.claims:
+    backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
+    for claim in event.claims:
         backlog.claim(claim.agenda_id, claim.attempt, now, sync_matched=claim.sync_matched)
         if claim.by_http:
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
-    for renewal in noted.heartbeats:
+    for renewal in event.heartbeats:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
-    for settlement in noted.settlements:
+    for settlement in event.settlements:
         backlog.settle(settlement, now)
-    for command in noted.commands:
+    for command in event.commands:
         backlog.apply_command(command, now)
 
 
 def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
-    """Take note of what was passed over, and of leases that have ended.
+    """Start leases of agendas that pullers committed past, and expire leases that have ended.
 
     Args:
         backlog: Of the insight that the tick is about.
@@ -405,6 +402,6 @@ def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
         since = max(0, backlog.emitted - tick.emitted)
         backlog.attempts.start_leases_of_skipped(tick.lags, since, now)
     if tick.relayed_until is not None:
-        # The tick may be of a scheduler that had the insight before, whose clock is ahead.
+        # The tick may be from a scheduler that had the insight before, whose clock is ahead.
         relayed_until = min(tick.relayed_until.timestamp(), now)
         backlog.attempts.expire_leases(relayed_until, now, is_api_down=tick.is_api_down)

@@ -25,7 +25,7 @@ _PART: Final = 1_000
 
 
 class PageSource(Struct, frozen=True, array_like=True):
-    """A page, and how to find what placed it: by one of its agendas that is left."""
+    """A page, and one agenda of it that has not ended, by which its record can be found."""
 
     number: int
     agendas: int
@@ -34,7 +34,7 @@ class PageSource(Struct, frozen=True, array_like=True):
 
 
 class LeaseState(Struct, frozen=True, array_like=True):
-    """When who holds a place was last heard, and whether through the API."""
+    """When the attempt in a place last had a heartbeat, and whether through the API."""
 
     ref: int
     last_heartbeat_at: float

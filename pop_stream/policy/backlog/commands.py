@@ -1,6 +1,6 @@
-"""What people and the clock want of agendas: cancel, hold, release, reorder, due, expired.
+"""Commands and instants: cancel, hold, release, reprioritise; due, expired.
 
-Everything here may be wanted again without harm: what is so already changes nothing.
+A command that is repeated, or asks for what is so already, changes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from pop_stream.policy.backlog.page import EMITTED, HELD, READY, WAITING
 from pop_stream.policy.backlog.state import BacklogState
 
 MAX_DUE: Final = 1_000
-"""Agendas that become due at once, so that what is told of them fits the event's records."""
+"""Most agendas that become due in one call, so that a round publishes a bounded number."""
 
 _UNCLAIMED_GRACE_S: Final = 2.0
-"""How long one that nobody claimed may still be claimed once it is to stop."""
+"""How long an unclaimed attempt may still be claimed after it is to stop."""
 
 _PRIORITIES: Final = range(1, 10)
 _RANKS: Final = range(1 << 16)
@@ -26,10 +26,10 @@ _SECOND_MS: Final = 1000
 
 
 class BacklogCommands:
-    """Commands and dues; `now` is in seconds since the epoch.
+    """Applies commands, and what is due; `now` is in seconds since the epoch.
 
     Attributes:
-        ignored: Commands about agendas that are not here: unknown, ended, or run again since.
+        ignored: Commands about agendas that are unknown, have ended, or were run again since.
     """
 
     def __init__(self, backlog: BacklogState) -> None:
@@ -43,7 +43,7 @@ class BacklogCommands:
         }
 
     def apply(self, command: Command, now: float) -> bool:
-        """Do what someone wants; False if that changes nothing."""
+        """Do what a person wants; False if that changes nothing."""
         index = self._backlog.index
         ref = index.find(command.agenda_id)
         if ref is None or 0 < command.attempt < index.options(ref).run_from:
@@ -53,15 +53,15 @@ class BacklogCommands:
 
     @property
     def due_at(self) -> float | None:
-        """When the clock next wants something; None for never."""
+        """When `apply_due` next has something to do; None for never."""
         dues = (self._backlog.dues.next_at, self._backlog.deadlines.next_at)
         return min((at for at in dues if at is not None), default=None)
 
     def apply_due(self, now: float) -> int:
-        """Ready what waited for an instant that has come, and expire what is too late.
+        """Make ready what waited until now, and expire what is past its deadline.
 
         Returns:
-            How many were due, at most twice `MAX_DUE`; ask again for the others.
+            How many were due, at most twice `MAX_DUE`; the next call has the others.
         """
         backlog = self._backlog
         late = backlog.deadlines.pop_due(now, MAX_DUE)
@@ -78,7 +78,7 @@ class BacklogCommands:
         return self._end(ref, "cancelled", _describe(command), now)
 
     def _end(self, ref: int, reason: StopReason, message: str, now: float) -> bool:
-        """End what is not out at once; tell what is out to stop."""
+        """End at once what is not in flight; stop the attempt that is."""
         backlog = self._backlog
         agenda_id, attempt = backlog.agenda_id(ref), backlog.index.attempt(ref)
         record = backlog.index.in_flight_record(ref)
@@ -97,7 +97,7 @@ class BacklogCommands:
         return True
 
     def _hold(self, ref: int, command: Command, now: float) -> bool:
-        """What is out goes on, and the attempt after it waits for its release."""
+        """An attempt in flight goes on; the one after it waits for its release."""
         backlog = self._backlog
         state, overrides = backlog.index.state(ref), backlog.index.overrides(ref)
         if state == HELD or overrides.hold or overrides.stopping:
@@ -132,7 +132,7 @@ class BacklogCommands:
         return True
 
     def _reprioritise(self, ref: int, command: Command, now: float) -> bool:
-        """It acts on what waits at once, on what is out with its next attempt."""
+        """Acts at once on what waits, and on what is in flight with its next attempt."""
         backlog = self._backlog
         page, slot = backlog.index.at(ref)
         before = (page.priorities[slot], page.ranks[slot])

@@ -1,7 +1,8 @@
-"""Whose lease has run out, and what was emitted and passed over; in memory only.
+"""Leases of claimed attempts, and offsets of unclaimed ones; in memory only.
 
-A lease runs on the clock of what was heard: it ends when everything told until its end has
-been relayed and no sign of life was among it. After a restart all leases begin anew.
+A lease runs on the clock of relayed reports: it ends once all reports sent before its end were
+applied and no heartbeat was among them. So a relay that lags ends no lease. After a restart all
+leases begin again.
 """
 
 from collections import Counter, OrderedDict
@@ -13,7 +14,7 @@ _UNKNOWN: Final = -1
 
 
 class Leases:
-    """When each attempt that is with a puller was last heard of, longest silent first.
+    """When each attempt that is with a puller last had a heartbeat, longest silent first.
 
     Instants are seconds since the epoch, on the scheduler's clock alone.
     """
@@ -25,17 +26,17 @@ class Leases:
         self._by_http: set[int] = set()
 
     def begin(self, ref: int, now: float) -> None:
-        """A sign of life: the lease runs anew."""
+        """A claim or a heartbeat: the lease runs from now."""
         self._last_heartbeat_at[ref] = now
         self._last_heartbeat_at.move_to_end(ref)
 
     def end_by(self, ref: int, at: float, length_s: float) -> None:
-        """The lease is to end then, unless a sign of life comes."""
+        """The lease is to end at that instant, unless a heartbeat comes."""
         self._last_heartbeat_at[ref] = at - length_s
         self._last_heartbeat_at.move_to_end(ref, last=False)
 
     def mark_by_http(self, ref: int) -> None:
-        """Signs of life of this place come through the API."""
+        """Heartbeats of this place come through the API; a second call does nothing."""
         if ref in self._last_heartbeat_at:
             self._by_http.add(ref)
 
@@ -58,15 +59,15 @@ class Leases:
         self._by_http.discard(ref)
 
     def restart_all(self, now: float) -> None:
-        """All leases begin now: for a time nobody could be heard."""
+        """Start all leases again now: for a time no heartbeat could arrive."""
         self._last_heartbeat_at = OrderedDict.fromkeys(self._last_heartbeat_at, now)
 
     def entries(self) -> list[tuple[int, float, bool]]:
-        """Places, when each was heard, and whether through the API; longest silent first."""
+        """Place, last heartbeat, and whether through the API; longest silent first."""
         return [(ref, at, ref in self._by_http) for ref, at in self._last_heartbeat_at.items()]
 
     def restore(self, entries: Iterable[tuple[int, float, bool]]) -> None:
-        """Become what told these notes."""
+        """Become what returned these entries."""
         self._last_heartbeat_at, self._by_http = OrderedDict(), set()
         for ref, at, by_http in entries:
             self._last_heartbeat_at[ref] = at
@@ -75,13 +76,13 @@ class Leases:
 
     @property
     def oldest(self) -> float | None:
-        """When the one that has been silent longest was heard; None if none runs."""
+        """The last heartbeat of the one that is silent longest; None if none runs."""
         return next(iter(self._last_heartbeat_at.values()), None)
 
     def pop_expired(self, since: float, most: int) -> list[int]:
-        """Places not heard of after `since`, at most so many.
+        """Take out places without a heartbeat since then, at most so many.
 
-        Their leases are over: each is to be ended, or to begin again.
+        The caller ends each attempt, or begins its lease again.
         """
         silent: list[int] = []
         while len(silent) < most and (oldest := self.oldest) is not None and oldest < since:
@@ -92,8 +93,8 @@ class Leases:
 class EmittedOffsets:
     """Where emitted agendas without a claim lie on their topic, oldest first.
 
-    A record has been passed over once the pullers of its partition have committed beyond
-    it: once fewer lie behind their commit than were emitted there from it on.
+    A record was skipped if the pullers of its partition have committed beyond it without a
+    claim: if fewer records lie behind their commit than were emitted there from it on.
     """
 
     __slots__ = ("_counts", "_emitted", "_waiting")
@@ -111,13 +112,13 @@ class EmittedOffsets:
         self._waiting[partition] += 1
 
     def recover(self, ref: int, now: float = 0.0) -> None:
-        """The agenda was emitted before a restart, nobody knows where to.
+        """The agenda was emitted before a restart, and its partition is not known.
 
-        So it lies before all that were sent since.
+        It lies before all that were sent since.
 
         Args:
             ref: Its place.
-            now: When that was found out.
+            now: When that became known.
         """
         self.remove(ref)
         self._emitted[ref] = (_SOMEWHERE, -1, now)
@@ -134,7 +135,7 @@ class EmittedOffsets:
     def restore(
         self, entries: Iterable[tuple[int, int, int, float]], counts: Mapping[int, int]
     ) -> None:
-        """Become what told these notes."""
+        """Become what returned these entries."""
         self._emitted = OrderedDict(
             (ref, (where, at, when)) for ref, where, at, when in entries
         )
@@ -142,7 +143,7 @@ class EmittedOffsets:
         self._waiting = Counter(where for where, _, _ in self._emitted.values())
 
     def remove(self, ref: int) -> None:
-        """It was claimed, or is over; nothing happens if that is known."""
+        """It was claimed, or has ended; a second call does nothing."""
         sent = self._emitted.pop(ref, None)
         if sent is not None:
             self._waiting[sent[0]] -= 1
@@ -158,7 +159,7 @@ class EmittedOffsets:
         return None if first is None else first[2]
 
     def skipped(self, lags: Sequence[int], since: int, before: float) -> list[int]:
-        """Places whose records have been passed over.
+        """Places whose records were skipped.
 
         Args:
             lags: Records behind the commit, by partition.
@@ -166,7 +167,7 @@ class EmittedOffsets:
             before: Only of those that were sent before this instant.
         """
         beyond = {where: self._counts[where] - since - lag for where, lag in enumerate(lags)}
-        # What lies somewhere has been passed over if it would have been wherever it lay.
+        # One whose partition is not known was skipped if it was on whichever partition it is.
         beyond[_SOMEWHERE] = min(beyond.values(), default=_UNKNOWN)
         found: list[int] = []
         for ref, (partition, number, emitted_at) in self._emitted.items():

@@ -1,4 +1,4 @@
-"""What a backlog has to tell the world: kept until it was published with the round."""
+"""What a backlog has to publish: lifecycle events, stops and dead letters."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ class FailedAgenda:
     """An agenda that failed for good, for the dead letters.
 
     Attributes:
-        ref: Its place, where its body is still to be had.
+        ref: Its place, by which its body can still be read.
         code: `attempts_exhausted` or `final_failure`.
     """
 
@@ -47,7 +47,7 @@ class StopRequest(NamedTuple):
 
 @dataclass(slots=True)
 class OutboxBatch:
-    """News in the order in which things happened."""
+    """What is to be published, in the order in which it happened."""
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
     stops: list[StopRequest] = field(default_factory=list)
@@ -66,13 +66,13 @@ class BacklogOutbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there is nothing to publish."""
         return not self._batch
 
     def take(self) -> OutboxBatch:
-        """All news since the last call."""
-        told, self._batch = self._batch, OutboxBatch()
-        return told
+        """All that was added since the last call; a second call returns an empty batch."""
+        batch, self._batch = self._batch, OutboxBatch()
+        return batch
 
     def waiting(  # the event's fields
         self,
@@ -98,7 +98,7 @@ class BacklogOutbox:
         )
 
     def ready(self, agenda_id: str, attempt: int, now: float) -> None:
-        """The attempt waits for nothing but its turn."""
+        """The attempt waits for its turn."""
         self._batch.lifecycle.append(
             AgendaReady(
                 agenda_id=agenda_id,
@@ -150,7 +150,7 @@ class BacklogOutbox:
         reason: StopReason,
         message: str,
     ) -> None:
-        """The attempt is to stop, and pullers are told."""
+        """The attempt is to stop; its puller is notified."""
         self._batch.lifecycle.append(
             AgendaStopping(
                 agenda_id=agenda_id,
@@ -202,7 +202,7 @@ class BacklogOutbox:
         self.dead_lettered(failed)
 
     def dead_lettered(self, failed: FailedAgenda) -> None:
-        """It failed for good, which its lifecycle says already."""
+        """It failed for good; its lifecycle has that already."""
         self._batch.failed.append(failed)
 
 

@@ -1,7 +1,4 @@
-"""A page: up to 512 agendas as columns, and how a place in the backlog is written.
-
-What is said of one agenda of a backlog: that it was chosen, or where it is.
-"""
+"""A page: up to 512 agendas as columns; and the place of an agenda as one integer, its ref."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -36,7 +33,7 @@ _GONE_AS_DIGIT: Final = bytes(ord("1") if state == GONE else ord("0") for state 
 
 
 def ref_of(page: int, slot: int) -> int:
-    """A slot's place in the insight's backlog; later pages and slots are greater."""
+    """The place of a slot in the insight's backlog; later pages and slots are greater."""
     return page << SLOT_BITS | slot
 
 
@@ -47,7 +44,7 @@ def page_and_slot(ref: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingOptions:
-    """What an agenda came with besides its turn; most came with none of it.
+    """Instants, holds and retries that an agenda was submitted with; most have the defaults.
 
     Attributes:
         attempt: The first one here.
@@ -90,7 +87,8 @@ class BacklogPage:
     Args:
         number: Its own.
         agendas: At most `PAGE_SLOTS`.
-        latest: None arrived later: ingest's clock may be ahead of the scheduler's.
+        latest: Arrivals are taken to be at this instant at the latest, because the clock of
+            ingest may be ahead of the scheduler's.
     """
 
     __slots__ = (
@@ -130,7 +128,7 @@ class BacklogPage:
                 self.states[slot] = options.state
 
     def options_of(self, slot: int) -> SchedulingOptions:
-        """What its agenda came with besides its turn."""
+        """Instants, holds and retries of the slot's agenda."""
         return self.options.get(slot, DEFAULT_OPTIONS)
 
     def declared_cost(self, slot: int) -> float | None:
@@ -201,7 +199,7 @@ class AgendaPosition:
 
     Attributes:
         state: Of its slot.
-        entry: Its place in its customer's line.
+        entry: Its entry in its customer's queue.
         cost: Worker-seconds it is taken to cost.
         overrides: What people or the clock want of it.
     """

@@ -1,6 +1,7 @@
-"""What a backlog is kept as: deltas of absolute values, and becoming again what wrote them.
+"""Makes the deltas of a backlog, and restores one from pages and deltas.
 
-Which pages were placed already, known by where they came from.
+Also which agendas and commands were applied already, known by the offsets they came from:
+events of `pop.ready` may come twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +18,13 @@ from pop_stream.policy.fairness.cost_model import CostModel
 
 
 class PlacedOffsets:
-    """The last place seen of every partition that agendas came from."""
+    """The last offset and index placed of every partition that agendas came from."""
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int]] = {}
 
     def record_if_new(self, origin: Origin) -> bool:
-        """Whether it is past all that was seen of its partition; takes note that it was."""
+        """Whether it is after all recorded of its partition; a second call returns False."""
         here = (origin.offset, origin.index)
         if here <= self._last.get(origin.partition, (-1, -1)):
             return False
@@ -31,27 +32,27 @@ class PlacedOffsets:
         return True
 
     def as_dict(self) -> dict[str, tuple[int, int]]:
-        """What a delta says of it."""
+        """The form that deltas have."""
         return {str(partition): at for partition, at in self._last.items()}
 
     def apply(self, noted: Mapping[str, tuple[int, int]]) -> None:
-        """Lay what a delta says over what is known."""
+        """Apply one delta's values, oldest delta first."""
         self._last.update({int(partition): at for partition, at in noted.items()})
 
 
 def is_comparable(origin: Origin) -> bool:
-    """Whether it says where its agenda came from."""
+    """Whether it names a partition; others are known by agenda id alone."""
     return origin.partition != NO_ORIGIN
 
 
 class BacklogSnapshot:
-    """Tells what changed, and lays it over the pages again; see `Backlog`, its door.
+    """Collects what changed, and applies it again after a restart; called by `Backlog` alone.
 
     Args:
-        backlog: Whose changes are kept.
+        backlog: Whose changes they are.
 
     Attributes:
-        origins: Up to where placings, restarts and commands were heard.
+        origins: Up to where agendas, reruns and commands were applied.
     """
 
     def __init__(self, backlog: BacklogState) -> None:
@@ -60,11 +61,11 @@ class BacklogSnapshot:
         self._changed = False
 
     def mark_changed(self) -> None:
-        """Something changed that neither the slots nor the queue take note of."""
+        """Something changed that neither the index nor the queue records."""
         self._changed = True
 
     def record_if_new(self, origin: Origin) -> bool:
-        """Whether nothing of this origin was heard yet; from now on it was."""
+        """Whether nothing of this origin was applied yet; a second call returns False."""
         if not is_comparable(origin):
             return True
         record_if_new = self.origins.record_if_new(origin)
@@ -112,9 +113,10 @@ class BacklogSnapshot:
         deltas: Iterable[Delta],
         now: float,
     ) -> list[BacklogPage]:
-        """Lay the deltas over the pages; returns the pages that no delta knows.
+        """Apply the deltas to the pages; returns the pages that no delta knows.
 
-        Their rows are all that a crash left of their placing, so they have yet to enter.
+        A page's row is written before its delta. A crash between the two leaves the row alone,
+        so the caller adds such a page as if it had just come.
         """
         index = self._backlog.index
         for number, agendas in pages:

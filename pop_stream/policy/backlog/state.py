@@ -1,13 +1,9 @@
-"""What an insight's backlog is made of, and the moves of an agenda between its states.
+"""The state of one insight's backlog, and the moves of an agenda from one state to another.
 
-The slots say what each agenda is; the queue holds those that are ready, the timetables
-those with an instant to wait for, and the leases those that are out. Every move goes
-through here, so that these never disagree. Who may move what, and when, is for the rooms
-above: `attempts` for what is out, `steering` for what people and the clock want.
-
-Which agendas ended after they were run again, as far as is remembered.
-
-When agendas are due: a heap with lazy deletion, in memory only.
+The index says what each agenda is, the queue has those that are ready, due heaps those that
+wait for an instant or have a deadline, and leases those that are in flight. Every move goes
+through `BacklogState`, so that these never disagree. It does what it is called for: `attempts`
+and `commands` decide which moves are allowed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,16 +37,17 @@ from pop_stream.policy.fairness.flow import Aging, Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
 
 MAX_RERUNS: Final = 10_000
-"""Agendas that are remembered; the one that ended longest ago is forgotten first."""
+"""Most ended reruns remembered; the one that ended longest ago is forgotten first."""
 
 FORGOTTEN: Final = 0
-"""In place of an attempt: the agenda is remembered no more."""
+"""In place of an attempt: the agenda is not remembered any more."""
 
 
 class EndedReruns:
-    """The last attempts of such agendas; what changed of them can be kept and laid again.
+    """The last attempts of agendas that ended after they were run again.
 
-    Whoever wanted one run again may not know yet that it was, and want it once more.
+    A person who wanted a rerun may not see yet that it ended, and ask for the same one again;
+    that request must not start another run. Changes are drained into deltas.
     """
 
     def __init__(self) -> None:
@@ -64,7 +61,7 @@ class EndedReruns:
             self._note(next(iter(self._last)), FORGOTTEN)
 
     def add_page(self, page: BacklogPage) -> None:
-        """Forget whoever begins with its first attempt: it uses an id of before anew."""
+        """Forget agendas that come with their first attempt: their ids are used again."""
         for slot, agenda_id in enumerate(page.ids):
             if agenda_id in self._last and page.options_of(slot).attempt == 1:
                 self._note(agenda_id, FORGOTTEN)
@@ -83,7 +80,7 @@ class EndedReruns:
         return dict(self._last)
 
     def apply(self, known: Mapping[str, int]) -> None:
-        """Take in what was kept, after what was kept before it."""
+        """Apply one delta's values, oldest delta first."""
         for agenda_id, attempt in known.items():
             self._last.pop(agenda_id, None)
             if attempt != FORGOTTEN:
@@ -96,11 +93,14 @@ class EndedReruns:
 
 
 _SLACK: Final = 64
-"""Outdated entries that are borne before they are looked for."""
+"""Outdated entries that are tolerated before the heap is rebuilt."""
 
 
 class DueHeap:
-    """One instant per place in the backlog, in seconds since the epoch."""
+    """One instant per place, in seconds since the epoch; a heap with lazy deletion.
+
+    In memory only: it is filled again from pages and records.
+    """
 
     __slots__ = ("_at", "_heap")
 
@@ -109,7 +109,7 @@ class DueHeap:
         self._heap: list[tuple[float, int]] = []
 
     def set(self, ref: int, at: float) -> None:
-        """The place is due then, and no more when it was due before."""
+        """Set or move the instant of a place."""
         self._at[ref] = at
         heappush(self._heap, (at, ref))
         if len(self._heap) > 2 * len(self._at) + _SLACK:
@@ -117,7 +117,7 @@ class DueHeap:
             heapify(self._heap)
 
     def clear(self, ref: int) -> None:
-        """The place is not due any more; nothing happens if it never was."""
+        """The place has no instant any more; a second call does nothing."""
         self._at.pop(ref, None)
 
     @property
@@ -140,7 +140,7 @@ class DueHeap:
 
 
 _MAX_MESSAGE: Final = 80
-"""Of a stop's message, so that a thousand of them fit a row of a snapshot."""
+"""Most characters of a stop's message, so that a thousand fit a row of a snapshot."""
 
 
 class BacklogState:
@@ -187,28 +187,28 @@ class BacklogState:
                 self.deadlines.set(ref, options.expires_at)
 
     def ready(self, ref: int, attempt: int, overrides: Overrides) -> None:
-        """The agenda waits for nothing but its turn; it is in no other state's care."""
+        """The agenda waits for its turn; only for one that is dequeued or released."""
         self._record(ref, READY, attempt, _lasting_overrides(overrides))
         self._enqueue(ref)
 
     def wait(self, ref: int, attempt: int, overrides: Overrides) -> None:
-        """The agenda waits until `mark.due`; it is in no other state's care."""
+        """The agenda waits until `overrides.due`; only for one that is dequeued or released."""
         self._record(ref, WAITING, attempt, overrides)
         self.dues.set(ref, overrides.due)
 
     def hold(self, ref: int, attempt: int, overrides: Overrides) -> None:
-        """The agenda waits for its release; it is in no other state's care."""
+        """The agenda waits for its release; only for one that is dequeued or released."""
         self._record(ref, HELD, attempt, overrides)
 
     def dequeue(self, ref: int) -> None:
-        """Take an agenda that is not out from where it waits, to put it elsewhere."""
+        """Take an agenda that is not in flight from where it waits; another move follows."""
         page, slot = self.index.at(ref)
         if page.states[slot] == READY:
             self.queue.withdraw(page.customers[slot], self.entry(ref), page.keys[slot])
         self.dues.clear(ref)
 
     def emit(self, pick: Pick) -> AgendaRecord:
-        """The queue has picked the agenda: it is out."""
+        """The queue has picked the agenda: from now on it is in flight."""
         known = self.index.record_of(pick.ref)
         record = AgendaRecord(
             ref=pick.ref,
@@ -223,21 +223,21 @@ class BacklogState:
         return record
 
     def claim(self, record: AgendaRecord, now: float) -> None:
-        """A puller has what was emitted."""
+        """A puller has claimed it: its lease begins."""
         self.claimed += 1
         self.emitted_offsets.remove(record.ref)
         self.index.record(replace(record, state=CLAIMED))
         self.leases.begin(record.ref, now)
 
     def stop(self, record: AgendaRecord, reason: StopReason, message: str) -> None:
-        """The attempt that is out is to stop."""
+        """The attempt in flight is to stop."""
         overrides = replace(
             record.overrides or NO_OVERRIDES, stopping=reason, message=message[:_MAX_MESSAGE]
         )
         self.index.record(replace(record, overrides=overrides))
 
     def set_overrides(self, ref: int, overrides: Overrides) -> None:
-        """Something else is wanted of the agenda, which stays where it is."""
+        """Change what is wanted of the agenda, which stays in its state."""
         record = self.index.in_flight_record(ref)
         if record is not None:
             self.index.record(replace(record, overrides=_or_none(overrides)))
@@ -247,10 +247,10 @@ class BacklogState:
     def release_slot(
         self, record: AgendaRecord, spent_s: Mapping[str, float], *, learn: bool
     ) -> None:
-        """An attempt that was out is over: give its slot back, put its customer's tag right.
+        """An attempt in flight has ended: free its slot, and correct its customer's tag.
 
-        What failed has been served all the same, so what it took counts; but what an
-        operation takes is learned from those that succeed.
+        A failed attempt was served too, so what it took counts for the tag; but the cost of
+        an operation is learned from those that succeed.
         """
         if record.state == EMITTED:
             self.claimed += 1
@@ -270,16 +270,16 @@ class BacklogState:
         self.queue.settle(page.customers[slot], correction=correction)
 
     def forget(self, ref: int) -> None:
-        """The agenda has ended; it is in no state's care any more."""
+        """The agenda has ended; only for one that is dequeued or released."""
         if self.index.options(ref).attempt > 1:
             self.reruns.remember(self.agenda_id(ref), self.index.attempt(ref))
         self.deadlines.clear(ref)
         self.index.forget(ref)
 
-    # ---- questions ----
+    # ---- reads ----
 
     def entry(self, ref: int) -> int:
-        """Where a ready agenda stands among its customer's own."""
+        """The entry by which an agenda is ordered among its customer's own."""
         return self._entry(*self.index.at(ref), ref)
 
     def cost(self, ref: int) -> float:
@@ -289,12 +289,12 @@ class BacklogState:
         return self.costs.estimate(page.types[slot], declared, page.customers[slot])
 
     def agenda_id(self, ref: int) -> str:
-        """Whose place it is."""
+        """The agenda in the place."""
         page, slot = self.index.at(ref)
         return page.ids[slot]
 
     def customer_id(self, ref: int) -> CustomerId:
-        """Whose agenda is in the place."""
+        """The customer of the agenda in the place."""
         page, slot = self.index.at(ref)
         return page.customers[slot]
 
@@ -306,9 +306,10 @@ class BacklogState:
         return min(most_s, backoff.pause_s(attempt - options.attempt, seed=self.agenda_id(ref)))
 
     def due(self, ref: int, now: float) -> float:
-        """When an agenda goes on that waits or is held: after one pause more at most.
+        """When an agenda goes on that waits or is held: after one pause from now at most.
 
-        Its end was reckoned on the clock of whoever had the insight then.
+        The instant was set on the clock of the scheduler that had the insight then, which may
+        have been ahead.
         """
         overrides = self.index.overrides(ref)
         if overrides.why == "not_before":
@@ -322,8 +323,8 @@ class BacklogState:
     def reorder(self, insight: Insight) -> None:
         """Another algorithm, or another aging, for all that is ready."""
         self.insight = insight
-        # What one order gave is no debt in another: nobody is ahead of where all go on. A
-        # customer's keys keep their turns, as they would if it were all read back.
+        # A lead under one order is no debt under another, so all customers go on from one tag.
+        # A customer's keys keep their turns, as they would after a restart.
         present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
         tags = {
             CustomerId(one): known for one, known in self.queue.all_fairness_states().items()
@@ -350,7 +351,7 @@ class BacklogState:
         self.queue.restore(clock=clock, tags=tags, entries=entries, in_flight=in_flight)
 
     def resume(self, now: float, *, before: int) -> None:
-        """After a restart: clocks for what waits and what is out, in pages below `before`."""
+        """After a restart, set dues, deadlines and leases, in pages below `before`."""
         for page in (page for page in self.index.pages() if page.number < before):
             for ref, slot in live_slots(page):
                 self._resume(ref, page.states[slot], now)
@@ -383,10 +384,8 @@ class BacklogState:
         self.queue.push(page.customers[slot], self.entry(ref), page.keys[slot])
 
     def _record(self, ref: int, state: int, attempt: int, overrides: Overrides) -> None:
-        worth_noting = _or_none(overrides)
-        self.index.record(
-            AgendaRecord(ref=ref, state=state, attempt=attempt, overrides=worth_noting)
-        )
+        stored = _or_none(overrides)
+        self.index.record(AgendaRecord(ref=ref, state=state, attempt=attempt, overrides=stored))
 
     def _new_queue(self, now: float = 0.0) -> FairQueue:
         aging_s = self.insight.aging_s
@@ -399,7 +398,7 @@ class BacklogState:
 
 
 def _lasting_overrides(overrides: Overrides) -> Overrides:
-    """What of it outlasts the wait."""
+    """What remains when the wait is over."""
     is_none = overrides is NO_OVERRIDES
     return (
         overrides

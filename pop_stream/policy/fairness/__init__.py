@@ -24,9 +24,9 @@ when it is needed, so that weights and priorities act on all that waits; who ret
 nothing up and owes nothing but its last charge. Four things are not in the papers:
 
 - Costs are estimates. What an agenda cost more or less moves its customer's tag when it
-  settles. v goes back with a refunded customer, or customers that join would wait for it, and on with
-  the least tag, or they would be given what nobody owes them. What was emitted while one
-  customer had all turns is not corrected once somebody else has come.
+  settles. v goes back with a refunded customer, or customers that join would wait for it, and
+  on with the least tag, or they would be given what nobody owes them. What was emitted while
+  one customer had all turns is not corrected once somebody else has come.
 - A new weight scales how far a customer is ahead of v: that is a debt in worker-seconds.
 - Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
   who may go has work waiting.

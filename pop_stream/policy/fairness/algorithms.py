@@ -1,4 +1,4 @@
-"""How customers of one insight take turns: plug-ins of one small, pure interface."""
+"""How customers of one insight take turns: implementations of one small, pure interface."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,11 +21,11 @@ class FairnessAlgorithm(Protocol):
     by_weight: bool
 
     def entry(self, *, priority: int, resumed: bool, rank: int, ref: int) -> int:
-        """Where an agenda stands among its customer's own; smallest is first."""
+        """The entry of an agenda in its customer's queue; smallest is first."""
         ...
 
     def turn(self, *, tag: float, head: int) -> float:
-        """Where a customer stands among the backlogged; smallest is next."""
+        """The key of a customer among those that may go; smallest is next."""
         ...
 
     def charge(self, *, cost: float, weight: float) -> float:
@@ -38,7 +38,7 @@ class FairnessAlgorithm(Protocol):
 
 
 class WeightedFair:
-    """Equal worker-seconds per weight; inside a customer the order of `fairness.line`."""
+    """Equal worker-seconds per weight; inside a customer the order of `customer_queue`."""
 
     by_age = False
     by_weight = True

@@ -1,4 +1,4 @@
-"""What an agenda costs in worker-seconds: declared and put right, else learned per type."""
+"""What an agenda costs in worker-seconds: as declared and corrected, else learned by type."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ MIN_COST_S: Final = 1e-4
 """Nothing is free: a charge of zero would let one customer be picked for ever."""
 
 MAX_COST_S: Final = 1e7
-"""Beyond it a report is a fault: one charge must not outlast a customer's work of months."""
+"""A report beyond it is an error: one charge must not outlast a customer's work of months."""
 
 MAX_TYPES: Final = 10_000
-"""Operation types whose costs are learned; names that are made up must not fill the memory."""
+"""Most operation types whose costs are learned, as anyone may make up names."""
 
 MAX_RATIOS: Final = 10_000
-"""Customers whose declarations are compared with what they took, for the same reason."""
+"""Most customers whose declarations are compared with what they took, likewise."""
 
 _GAIN: Final = 1 / 16
 _OUTLIER: Final = 4.0
@@ -40,12 +40,12 @@ class CostModel:
     nothing is learned: what they took is charged when it is known.
 
     What a customer declares is multiplied by the *ratio* that its agendas took of what was
-    declared. Whoever declares in other units, or too little, is then charged rightly from the
-    start, and what is out when another joins is no debt that only shows later. A new customer
-    has the ratio of all, between a half and four: a machine may be slower than people think,
-    but one customer's fancy is no other's. So has everybody whose own is within half as
-    much again of it, and only of those is it learned: who declares alike is charged alike, else
-    the chance of a customer's last 16 agendas would be its share while 200 are out.
+    declared. A customer that declares in other units, or too little, is then charged correctly
+    from the start, and owes nothing later for what was out when another customer joined. A new
+    customer has the ratio of all, kept between a half and four: a machine may be slower than
+    people think, but one customer's mistake must not become the rule. So has every customer
+    whose own ratio is within a factor of 1.5 of it, and only of those is it learned: otherwise
+    the chance of a customer's last 16 agendas would decide its share while 200 are out.
 
     Args:
         learned: Worker-seconds by operation type.
@@ -89,7 +89,7 @@ class CostModel:
         return clamp_cost(sum(learned.get(one, DEFAULT_COST_S) for one in operation_types))
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:
-        """Take note of what an agenda's operations took.
+        """Learn from what an agenda's operations took.
 
         Args:
             operation_types: The type of each operation.
@@ -102,7 +102,7 @@ class CostModel:
                 self._sample(name, seconds / counts[name])
 
     def learn_ratio(self, customer_id: str, *, declared: float, spent: float) -> None:
-        """Take note of what an agenda took beside what its customer had declared."""
+        """Learn from what an agenda took, compared with what its customer declared."""
         ratio, known = clamp_cost(spent) / clamp_cost(declared), self._own_ratio(customer_id)
         if customer_id in self._ratios or len(self._ratios) <= MAX_RATIOS:
             self._ratios[customer_id] = _smoothed(known, ratio)
@@ -120,7 +120,7 @@ class CostModel:
         return self._ratios.get(customer_id, self._ratio_of_all)
 
     def _ratio(self, customer_id: str) -> float:
-        """Of all while its own is like that: a mean of 16 is off by chance alone."""
+        """That of all while its own is close to it: a mean of 16 is off by chance alone."""
         own, of_all = self._own_ratio(customer_id), self._ratio_of_all
         return of_all if _are_alike(own, of_all) else own
 

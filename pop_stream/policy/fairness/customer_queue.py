@@ -1,4 +1,4 @@
-"""One customer's own backlog, and the order of its agendas among themselves.
+"""One customer's own ready agendas, and their order among themselves.
 
 Priority first, then agendas that were started before (so that what was begun gets done),
 then the customer's fairness keys in turn by cost, then rank, then age. An entry is one
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 REF_BITS: Final = 48
-"""An entry's low bits are its place in the backlog, which is its age."""
+"""The low bits of an entry are its place in the backlog, which orders by age."""
 
 RANK_BITS: Final = 16
 """Above the place; ranks go from 0, first, to 65535."""
@@ -86,8 +86,8 @@ class CustomerQueue:
     """All waiting agendas of one customer in one insight.
 
     Fairness keys take turns by start tag, like customers, all with the same weight. A key's
-    tag is one for all its classes; a turn that shows an older tag is put right when it
-    comes up, which is sound because tags only grow.
+    tag is one for all its classes; a turn with an older tag is corrected when it comes up,
+    which is sound because tags only grow.
     """
 
     __slots__ = ("_classes", "_moved", "ready", "tags", "virtual_time")
@@ -109,7 +109,7 @@ class CustomerQueue:
         self.ready += 1
 
     def fill(self, entries: Mapping[str, list[int]]) -> None:
-        """Add a whole backlog at once, by key; for a line that is empty."""
+        """Add a whole backlog at once, by key; only to an empty queue."""
         for key, some in entries.items():
             for entry in some:
                 self._lane(class_of(entry), key, is_back=True).entries.append(entry)
@@ -136,7 +136,7 @@ class CustomerQueue:
         return queue.lanes[self._turn(queue)].entries[0]
 
     def pop(self, head: int, cost_of: Callable[[int], float]) -> None:
-        """Take an entry that `head` or `heads` gave.
+        """Take out an entry that `head` or `heads` returned.
 
         Args:
             head: The entry.
@@ -155,9 +155,9 @@ class CustomerQueue:
         self._tidy(number, key)
 
     def ahead(self, threshold_of: Callable[[int], float]) -> int:
-        """How many entries are below the bar of their class; costs the line's length.
+        """How many entries are below the threshold of their class; O(entries).
 
-        Where fairness keys take turns it is what would go first without them.
+        Turns of fairness keys are left aside.
 
         Args:
             threshold_of: Of a class, by its next entry.
@@ -172,7 +172,7 @@ class CustomerQueue:
         )
 
     def withdraw(self, entry: int, key: str = "") -> None:
-        """Take out an agenda that waits, wherever it stands."""
+        """Take out an agenda that waits, wherever it is."""
         number = class_of(entry)
         self._classes[number].lanes[key].withdrawn.add(entry)
         self.ready -= 1
@@ -191,7 +191,7 @@ class CustomerQueue:
         return {key: self.tags[key] for key in moved if key in self.tags}
 
     def forget_idle_keys(self) -> None:
-        """Drop keys without work that the line's clock has passed: they rejoin at it."""
+        """Drop idle keys that the queue's virtual time has passed: they rejoin at it."""
         busy = {key for queue in self._classes.values() for key in queue.lanes}
         self.tags = {
             key: tag for key, tag in self.tags.items() if key in busy or tag > self.virtual_time

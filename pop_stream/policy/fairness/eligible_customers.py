@@ -1,7 +1,4 @@
-"""The customers that may go, each with its turn; and those that must wait, with an instant.
-
-Whose turn comes next: customers in the order of a key that may change at any time.
-"""
+"""The customers that may go, in the order of their turns, and those that must wait."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +16,7 @@ K = TypeVar("K", float, tuple[int, float])
 
 _PAIR: Final = 2
 _SLACK: Final = 64
-"""Outdated keys that are borne before they are looked for."""
+"""Outdated keys that are tolerated before the heap is rebuilt."""
 
 
 class KeyedHeap(Generic[K]):
@@ -101,16 +98,16 @@ class KeyedHeap(Generic[K]):
 
 
 MAX_IDLE_RETURNERS: Final = 64
-"""That are looked for: more than one round need serve ahead of its time."""
+"""Most returners that are counted: more than one round needs to serve at once."""
 
 
 class EligibleCustomers:
     """Who is next, at what virtual time; every call costs O(log customers).
 
     A customer that may go has a turn: most urgent first, then by the algorithm. One whose rate
-    limit has no token left is parked at once until it has, not when its turn comes: then it
-    would depend on looks that choose nothing, and are on no record. One whose agendas will be
-    more urgent is looked at again when they are.
+    limit has no token left is delayed at once until it has one. Were it delayed only when its
+    turn comes, that would depend on rounds that choose nothing, which are not on record, and a
+    replay would differ. One whose agendas become more urgent gets a new turn when they do.
 
     Args:
         algorithm: How customers take turns.
@@ -136,12 +133,12 @@ class EligibleCustomers:
 
     @property
     def due_at(self) -> float | None:
-        """When one that is parked may go on, or one moves up; None for never."""
+        """When a rate limit lets one go on, or one becomes more urgent; None for never."""
         due = self._dues.first()
         return None if due is None else due[0]
 
     def may_pick(self, now: float) -> bool:
-        """Whether `next` could find one after `due`: False is certain, True is a hope."""
+        """Whether `next` could find one after `due`; True may turn out wrong, False never."""
         due_at = self.due_at
         return bool(self._heap) or (due_at is not None and due_at <= now)
 
@@ -170,7 +167,7 @@ class EligibleCustomers:
     def eligible_count(self, most: int, now: float) -> int:
         """How many agendas could be picked now, up to `most`; O(most).
 
-        Customers that have just run out of tokens cost a look each, until a pick parks them.
+        Customers that have just run out of tokens are looked at too, until a pick delays them.
         """
         rested = (
             one for one in self._dues.up_to(now, most) if self._flows[one].is_rate_limited
@@ -189,18 +186,19 @@ class EligibleCustomers:
             return None
         return self._flows[first[1]].tag
 
-    def incumbent(self, newcomer: Flow) -> Flow | None:
-        """Who had all turns of a level to itself, up to one that came without debt just now."""
-        other = self._heap.only_other(newcomer.customer_id)
-        if other is None or newcomer.tag > self.clock.at(newcomer.level):
+    def incumbent(self, joining: Flow) -> Flow | None:
+        """Who had all turns of a level to itself until this customer joined without debt."""
+        other = self._heap.only_other(joining.customer_id)
+        if other is None or joining.tag > self.clock.at(joining.level):
             return None
         flow = self._flows[other]
-        return flow if flow.level == newcomer.level else None
+        return flow if flow.level == joining.level else None
 
     def advance_with_minimum(self, level: int, was_least: float | None) -> None:
-        """Take the present of a level along with its least tag, which a correction moved on.
+        """Move the present of a level on with its least tag, which a correction moved on.
 
-        Else newcomers would be ahead of all by what all of them turned out to cost more.
+        Else a customer that joins would be ahead of all others by what their agendas turned out
+        to cost more.
 
         Args:
             level: Of the customer whose tag was moved on.
@@ -211,7 +209,7 @@ class EligibleCustomers:
             self.clock.advance(level, min(least, self.clock.at(level) + least - was_least))
 
     def update(self, flow: Flow, now: float) -> bool:
-        """Give a customer its turn, or none if it may not go; call it after every change.
+        """Give a customer its turn, or none if it may not go; called after every change of it.
 
         One that had none, or comes to another level, starts at the present at the earliest. So
         where turns go by tag, nobody who may go is behind the virtual time of its level.
@@ -253,7 +251,7 @@ class EligibleCustomers:
         return None if turn is None else self._flows[turn[1]]
 
     def due(self, now: float) -> Iterator[Flow]:
-        """Those whose instant has come; each is to be seated before the next is asked for."""
+        """Those whose instant has come; `update` each before the next is taken."""
         while (due := self._dues.first()) is not None and due[0] <= now:
             self._dues.drop(due[1])
             flow = self._flows[due[1]]
@@ -261,18 +259,18 @@ class EligibleCustomers:
             yield flow
 
     def forget(self, customer_id: CustomerId) -> None:
-        """Let go of a customer that has nothing waiting."""
+        """Forget a customer that has nothing waiting."""
         self._dues.drop(customer_id)
 
     def _hold(self, flow: Flow) -> None:
-        """Take note of one that may not go, if anything of it waits."""
+        """Remember one that may not go, if anything of it waits."""
         if flow.ready:
             self._held[flow.customer_id] = None
         else:
             self._held.pop(flow.customer_id, None)
 
     def _watch(self, flow: Flow, aging: Aging, now: float) -> None:
-        """See to it that the customer moves up with the first of its agendas that ages."""
+        """Set the instant at which the first of its agendas becomes more urgent."""
         rises = (
             aging.changes_at(priority, ref_in(head), now)
             for priority, head in flow.customer_queue.heads()

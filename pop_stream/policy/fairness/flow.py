@@ -1,8 +1,7 @@
-"""One customer in one insight: its share, its line, and its place on the virtual clock.
+"""A customer in one insight: its share, its queue, and its place on the virtual clock.
 
-The customers of one insight: their flows, their shares, and weights that changed.
-
-What the fair queue chose.
+A `Flow` is one customer, a `CustomerRegistry` has all customers of the insight, and a `Pick` is
+what the fair queue chose of one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from pop_stream.policy.fairness.customer_queue import (
 )
 
 HALF_LIFE_S: Final = 30.0
-"""How long service is remembered in the shares that are shown."""
+"""Half-life of the recent service that people are shown."""
 
 LEVELS: Final = 9
 """Priorities, and so levels of urgency: 1 is most urgent."""
@@ -59,8 +58,8 @@ class Flow:
         level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
             may not go.
         in_flight: Agendas emitted and not settled.
-        uncontested: Of those, how many were emitted while nobody competed for what they took,
-            and somebody has come since: that they cost more, or less, is between nobody.
+        uncontested: Of those, how many were emitted while no other customer competed, and one
+            has come since: their costs are not corrected when they end.
         tokens: Of its rate limit, as of `refilled_at`.
         is_rate_limited: Whether it waits for a token.
         wait_s: Recent mean of the wait of its agendas up to emission.
@@ -138,7 +137,7 @@ class Flow:
         return lead * (weight / self.share.weight - 1)
 
     def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:
-        """Take note, for people to see; decides nothing."""
+        """Count an emission in the figures that people are shown; decides nothing."""
         self.served = self.served_by(now) + cost
         self.served_at = now
         self.wait_s += _WAIT_GAIN * (wait_s - self.wait_s)
@@ -152,7 +151,7 @@ class Flow:
 
         Args:
             keys: Tags of the keys.
-            weight: With which its own tag was reckoned.
+            weight: By which its own tag was computed.
         """
         return FairnessState(
             tag=self.tag,
@@ -163,7 +162,7 @@ class Flow:
         )
 
     def restore(self, tags: FairnessState) -> None:
-        """Stand where the tags say, those of keys included."""
+        """Take the place that was saved, those of keys included."""
         self.tag = tags.tag
         self.customer_queue.virtual_time = tags.keys_virtual_time
         self.customer_queue.tags = dict(tags.keys)
@@ -207,7 +206,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Aging:
-    """Strict priority across customers, with a way up for what waits.
+    """Strict priority across customers, by which what waits becomes more urgent.
 
     An agenda of priority p counts as one of p - 1 after waiting `step_s`, p - 2 after twice
     that, so after at most 8 steps it is among the most urgent, where turns are fair. Among a
@@ -228,10 +227,10 @@ class Aging:
         return max(1, priority - int(min(steps, LEVELS)))
 
     def most_urgent(self, heads: Iterable[tuple[int, int]], now: float) -> tuple[int, int]:
-        """Of the next entries of a line's classes, the one to go first, after its urgency.
+        """Of the next entries of a queue's classes, urgency and entry of the first to go.
 
         Args:
-            heads: Priority and entry of each, as `Line.heads` has them.
+            heads: Priority and entry of each, as `CustomerQueue.heads` has them.
             now: The present instant, in seconds.
         """
         urgency, _, entry = min(
@@ -241,7 +240,7 @@ class Aging:
         return urgency, entry
 
     def threshold(self, entry: int, head: int, now: float) -> float:
-        """Below which a class of a line goes before an entry of the line.
+        """Entries of a class below this one go before an entry of the same queue.
 
         Args:
             entry: Of one that waits.
@@ -266,10 +265,10 @@ class Aging:
 
 
 class CustomerRegistry:
-    """All that are known, backlogged or not.
+    """All customers that are known, backlogged or not.
 
     Args:
-        share_of: The present share of a customer, asked when it is first heard of.
+        share_of: The present share of a customer, asked when it is first seen.
 
     Attributes:
         flows: By customer; to be looked up, and dropped from.
@@ -282,7 +281,7 @@ class CustomerRegistry:
 
     @property
     def are_reweighed(self) -> bool:
-        """Whether a tag is still reckoned with a weight that is not in force any more."""
+        """Whether a tag is still computed by a weight that is not in force any more."""
         return bool(self._reweighed)
 
     def join(self, customer_id: CustomerId, present: float) -> Flow:
@@ -291,7 +290,7 @@ class CustomerRegistry:
         return flow
 
     def refresh_shares(self) -> Iterator[Flow]:
-        """Ask every customer's share anew; yields those whose share is another one now."""
+        """Ask every customer's share again; yields those whose share has changed."""
         for flow in self.flows.values():
             share = self._share_of(flow.customer_id)
             if share != flow.share:
@@ -306,7 +305,7 @@ class CustomerRegistry:
         return max(tags) - min(tags) if tags else 0.0
 
     def greatest(self, among: Iterable[CustomerId]) -> float:
-        """The greatest tag among these; 0 if they are none."""
+        """The greatest tag among these; 0 for none."""
         return max((self.flows[one].tag for one in among), default=0.0)
 
     def restore(self, flow: Flow, tags: FairnessState | None) -> None:
@@ -318,7 +317,7 @@ class CustomerRegistry:
             self._reweighed[flow.customer_id] = tags.weight
 
     def weight(self, flow: Flow) -> float:
-        """With which its tag is reckoned: a new one has yet to be seen to."""
+        """The weight its tag is computed by, which a new one replaces at the next pick."""
         return self._reweighed.get(flow.customer_id, flow.share.weight)
 
     def fairness_states(
@@ -326,11 +325,11 @@ class CustomerRegistry:
         customers: Iterable[CustomerId],
         keys: Callable[[CustomerQueue], Mapping[str, float]],
     ) -> dict[str, FairnessState]:
-        """Where these are, with the weights their tags are reckoned with.
+        """The places of these on the virtual clock, with the weights of their tags.
 
         Args:
             customers: Known ones.
-            keys: The tags of a line's fairness keys that are wanted.
+            keys: Which tags of a queue's fairness keys are wanted.
         """
         flows = [self.flows[one] for one in customers]
         return {

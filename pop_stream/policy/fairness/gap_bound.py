@@ -1,15 +1,15 @@
-"""One insight's present busy period: since work came, until nothing waits and nothing runs.
+"""How far apart the tags of customers that may go can be, within one busy period.
 
-How far apart the tags of two customers that may go can be is told from *stretches* of it. The
-next begins once the virtual time has passed all tags as they were at some moment of the
-present one. The bound looks at two: who was given nothing since the last began was passed at
-its end.
+A busy period lasts from the first work until nothing waits and nothing runs. It is divided into
+*windows*: the next begins once the virtual time has passed all tags as they were at some moment
+of the present one. The bound looks at two windows: the virtual time has passed every customer
+that was given nothing since the last one began.
 
-Bound: D e + max(l, D e), over the last two stretches: l the most a tag was ahead of the virtual
+Bound: D e + max(l, D e), over the last two windows: l the most a tag was ahead of the virtual
 time when its customer was given an agenda or another weight, or could go on, D the most
 agendas out at once, e the largest correction. A tag is at most l ahead, and then moves on by
 what its customer's cost more, while the virtual time goes back by what others' cost less; only
-the D that were out do either. One that was passed has no l, but what came to light before and
+the D that were out do either. A customer that was passed has no l, only corrections before and
 after that.
 """
 
@@ -27,7 +27,7 @@ class _BoundWindow:
 
 
 class GapBound:
-    """Who was served in it, and how far tags can have drifted apart.
+    """Who was served in the busy period, and how far tags can have drifted apart.
 
     Args:
         served: Customers that were before now.
@@ -36,8 +36,8 @@ class GapBound:
         in_flight: Agendas that are out.
 
     Attributes:
-        served: Customers that could go, or whose tag moved. Those that are not here were passed
-            by the virtual clock at the end of an earlier period.
+        served: Customers that could go, or whose tag moved. The virtual clock has passed all
+            others at the end of an earlier period.
     """
 
     __slots__ = ("_before", "_mark", "_now", "_unlooked", "served")
@@ -57,7 +57,7 @@ class GapBound:
         self._now = _BoundWindow(lead=lead, depth=in_flight)
 
     def note_lead(self, customer_id: CustomerId, lead: float) -> None:
-        """A charge or a new weight brought its tag so far ahead, or it comes back with that."""
+        """A charge or a new weight brought its tag so far ahead, or it returns with that."""
         self.served.add(customer_id)
         self._now.lead = max(self._now.lead, lead)
 
@@ -67,17 +67,17 @@ class GapBound:
         self._now.error = max(self._now.error, abs(by))
 
     def note_emission(self, in_flight: int) -> bool:
-        """So many are out with this one; whether it is time to look how far tags got.
+        """Count an emission; returns whether the caller is to call `advance_window`.
 
-        It is after as many emissions as customers were served, so that a look at all their
-        tags costs no more than one at a single tag with each emission.
+        That is after as many emissions as customers were served, so that finding the greatest
+        of their tags costs O(1) an emission.
         """
         self._now.depth = max(self._now.depth, in_flight)
         self._unlooked += 1
         return self._unlooked >= len(self.served)
 
     def advance_window(self, greatest: float, present: float, in_flight: int) -> None:
-        """Begin a stretch if the virtual time has passed what were the tags.
+        """Begin a window if the virtual time has passed the tags of the last mark.
 
         Args:
             greatest: Tag of those served, now.

@@ -1,4 +1,4 @@
-"""The backlogged customers of one insight and their turns; the package tells by what rules."""
+"""The backlogged customers of one insight and their turns; the package has the rules."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ulp
@@ -18,11 +18,12 @@ class FairQueue:
 
     A pick costs O(log customers + log of that customer's backlog), with no further term in
     the size of the whole backlog. Deterministic: the same calls give the same picks; ties
-    go by customer id. Instants are seconds on any clock; one that goes back stands still.
+    go by customer id. Instants are seconds on any clock; an earlier
+    instant than before changes nothing.
 
     Args:
         algorithm: How customers take turns.
-        share_of: The present share of a customer, asked when it is first heard of.
+        share_of: The present share of a customer, asked when it is first seen.
         aging: For strict priority across customers; None for none.
         now: The latest instant known, which decides who has become how urgent.
     """
@@ -55,11 +56,11 @@ class FairQueue:
         return self._in_flight
 
     def idle_returners(self) -> int:
-        """How many are back from idleness, and next; see `Rota.newcomers`."""
+        """How many are back from idleness, and next; see `EligibleCustomers`."""
         return self._eligible.idle_returners(self._in_flight)
 
     def eligible_count(self, most: int, now: float) -> int:
-        """How many picks in a row would choose one now, up to `most`; see `Rota.startable`."""
+        """How many picks in a row would choose one now, up to `most`; O(most)."""
         return self._eligible.eligible_count(most, max(self.now, now))
 
     @property
@@ -74,11 +75,11 @@ class FairQueue:
 
     @property
     def due_at(self) -> float | None:
-        """When a customer that must wait may go on, or one moves up; None for never."""
+        """When a customer that must wait may go on, or becomes more urgent; None for never."""
         return self._eligible.due_at
 
     def may_pick(self, now: float) -> bool:
-        """Whether a pick could choose one: False is certain, True is a hope."""
+        """Whether a pick could choose one; True may turn out wrong, False never."""
         return self._eligible.may_pick(now)
 
     def flows(self) -> Iterator[Flow]:
@@ -86,7 +87,7 @@ class FairQueue:
         yield from self._flows.values()
 
     def flow(self, customer_id: CustomerId) -> Flow:
-        """One customer's flow, made if it is new; where it starts is seen when it may go."""
+        """One customer's flow; a new one is made, and gets its start tag when it may go."""
         return self._flows.get(customer_id) or self._customers.join(customer_id, self.clock[-1])
 
     def next_customers(self, most: int) -> list[Flow]:
@@ -94,7 +95,7 @@ class FairQueue:
         return self._eligible.soonest(most)
 
     def held(self, most: int) -> list[Flow]:
-        """Up to `most` with agendas that wait and may not go; see `Rota.held`."""
+        """Up to `most` with agendas that wait and may not go; O(most)."""
         return self._eligible.held(most)
 
     def tag_gap(self) -> float:
@@ -106,7 +107,7 @@ class FairQueue:
         return self._gap_bound.bound
 
     def advance_to(self, now: float) -> None:
-        """It is so late by now."""
+        """Advance the queue's clock; an earlier instant changes nothing."""
         self.now = max(self.now, now)
 
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
@@ -146,7 +147,7 @@ class FairQueue:
     def pick_out_of_turn(
         self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float
     ) -> Pick:
-        """Count a waiting agenda as picked, out of turn: others have seen that it was."""
+        """Count a waiting agenda as picked out of turn, as a puller reported on it."""
         flow = self.flow(customer_id)
         flow.customer_queue.withdraw(entry, self._key(key))
         return self._emit(flow, ref_in(entry), cost)
@@ -172,7 +173,8 @@ class FairQueue:
             self._moved.add(customer_id)
             self._gap_bound.note_correction(customer_id, correction)
             if was_eligible:
-                self._eligible.clock.pull_back(level, flow.tag)  # else newcomers would wait
+                # Else customers that join would start ahead of it, and wait for it.
+                self._eligible.clock.pull_back(level, flow.tag)
         if correction or not was_eligible:
             self._update(flow)
         self._eligible.advance_with_minimum(level, least)
@@ -188,7 +190,7 @@ class FairQueue:
         self._end_busy_period()
 
     def refresh_shares(self) -> None:
-        """Ask every customer's share anew; it acts on the standing backlog at the next pick."""
+        """Ask every customer's share again; acts on what waits at the next pick."""
         for flow in self._customers.refresh_shares():
             self._update(flow)
 
@@ -200,7 +202,7 @@ class FairQueue:
         entries: Mapping[CustomerId, Mapping[str, list[int]]],
         in_flight: Mapping[CustomerId, int],
     ) -> None:
-        """Become what a queue with this state was; only for a new queue.
+        """Bring a new queue into this state.
 
         Args:
             clock: As it was; may have more or fewer levels than are needed now.
@@ -216,23 +218,23 @@ class FairQueue:
             flow.customer_queue.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
-            # One that became eligible unheard of is behind the present, the others are not.
+            # A customer without a saved tag starts behind the present; `update` raises it.
             self._update(flow)
         mark = self._customers.greatest(self._flows)
-        lead = mark - self.virtual_time  # what moved the tags so far is not known any more
+        lead = mark - self.virtual_time  # the charges and corrections so far are not known
         self._gap_bound = GapBound(self._flows, mark=mark, lead=lead, in_flight=self._in_flight)
 
     def note_moved(self, customers: Iterable[CustomerId]) -> None:
-        """Let `drain_moved` tell where these are, wherever they were."""
+        """Have `drain_moved` return the places of these, moved or not."""
         self._moved.update(customers)
 
     def drain_moved(self) -> dict[str, FairnessState]:
-        """Where customers and keys are that moved since the last call."""
+        """The places of customers and keys that moved since the last call."""
         moved, self._moved = self._moved & self._flows.keys(), set()
         return self._customers.fairness_states(moved, lambda queue: queue.drain_moved())
 
     def all_fairness_states(self) -> dict[str, FairnessState]:
-        """Where all customers and keys are, for `restore`."""
+        """The places of all customers and keys, for `restore`."""
         return self._customers.fairness_states(self._flows, lambda queue: queue.tags)
 
     def forget_idle(self) -> None:
@@ -262,18 +264,19 @@ class FairQueue:
             self._gap_bound.advance_window(greatest, self.virtual_time, self._in_flight)
         return Pick(flow.customer_id, ref, cost, charge)
 
-    def _mark_uncontested(self, newcomer: Flow) -> None:
-        """Somebody came where one had all: what that one has out is no debt between the two.
+    def _mark_uncontested(self, joining: Flow) -> None:
+        """A customer joins one that had all turns: what that one has out is not corrected.
 
-        The newcomer begins where charges led: put right, they would be given or owed to it.
+        The joining customer starts at the tag that charges led to; a correction of them would
+        be given to it, or owed by it.
         """
-        flow = self._eligible.incumbent(newcomer)
+        flow = self._eligible.incumbent(joining)
         if flow is not None and flow.uncontested < flow.in_flight:
             flow.uncontested = flow.in_flight
             self._moved.add(flow.customer_id)
 
     def _scale_debts(self) -> None:
-        """See to weights that changed; with a pick, so that rounds chosen again do the same."""
+        """Scale leads to weights that changed; with a pick, so that a replay does the same."""
         for flow, weight in self._customers.drain_reweighed():
             self._moved.add(flow.customer_id)
             by = flow.shift_from(weight, self._eligible.clock.at(flow.level or TOP_LEVEL))

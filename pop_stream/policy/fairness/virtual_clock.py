@@ -34,7 +34,7 @@ class VirtualClock:
         return tuple(self._times)
 
     def at(self, level: int) -> float:
-        """The present of a level: where its newcomers start."""
+        """The present of a level, at which customers join it."""
         return self._times[level - TOP_LEVEL]
 
     def advance(self, level: int, tag: float) -> None:
@@ -44,11 +44,11 @@ class VirtualClock:
             times[index] = max(times[index], tag)
 
     def pull_back(self, level: int, tag: float) -> None:
-        """A backlogged customer of this level has turned out to be no further than this."""
+        """A correction put a backlogged customer of this level back to this tag."""
         times = self._times
         for index in range(level - TOP_LEVEL, len(times)):
             times[index] = min(times[index], tag)
 
     def jump_to(self, tag: float) -> None:
-        """Nothing waits and nothing runs: what was is the past, up to this tag, for all."""
+        """Nothing waits and nothing runs: all levels go on from this tag at least."""
         self._times = [max(tag, self._times[0])] * len(self._times)

@@ -6,7 +6,8 @@ can be without a runner standing idle. That is decided in three steps:
 
 - `target_depth` learns from claims how many unclaimed agendas keep the runners busy, and how
   fast the backlog is worked off.
-- `emission_gate` compares that target, or the fixed one of the definition, with what is out, and
+- `emission_gate` compares that target, or the fixed one of the definition, with what is out,
+and
   gives a round its budget. A topic above its low-water mark gets none, so that rounds are few
   and large, but for customers that are back from idleness.
 - `pool_sharing` divides what a resource pool may have in flight among its insights, by minimum

@@ -8,7 +8,7 @@ from pop_stream.model.definitions import Insight
 from pop_stream.policy.flow_control.target_depth import TargetDepth
 
 INITIAL_TARGET: Final = 8
-"""The automatic target until a pace is known."""
+"""The automatic target until enough claims were reported."""
 
 MAX_TARGET: Final = 5_000
 """An automatic target never grows above it."""
@@ -18,7 +18,7 @@ _SECOND_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class CurrentDepth:
-    """What is out already.
+    """What is in flight already.
 
     Attributes:
         unclaimed: Records on the topic that no puller has claimed, at most.
@@ -32,8 +32,8 @@ class CurrentDepth:
 def target(insight: Insight, target_depth: TargetDepth) -> int:
     """Unclaimed agendas to aim at.
 
-    Found automatically it is never less than the runners that stand idle: each starts at once
-    what it is given, so nothing is decided too early by it.
+    An automatic target is never below the number of idle runners: each starts what it gets at
+    once, so no order is settled too early by it.
     """
     if insight.target != "auto":
         return insight.target
@@ -44,7 +44,7 @@ def target(insight: Insight, target_depth: TargetDepth) -> int:
 def is_half_full(insight: Insight, depth: CurrentDepth, target_depth: TargetDepth) -> bool:
     """Whether more than half of the target, or of the cap, is taken.
 
-    Then news of claims and ends are wanted before agendas come for which there is no room.
+    Then reports of claims and ends should come at once, before agendas come that have no room.
     """
     if 2 * depth.unclaimed > target(insight, target_depth):
         return True
@@ -60,14 +60,13 @@ def budget(
 ) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low.
 
-    Low is three quarters of the target, if nothing else is set. What waits for the topic to run
-    lower waits for nothing but fewer rounds: a flood can, whose agendas waited longer for those
-    before them. Who comes back from idleness is next, so until the target is reached there
-    is a slot for each of those.
+    Low is below the low-water mark, by default three quarters of the target: agendas wait until
+    then so that rounds are fewer and larger. Customers that are back from idleness are next in
+    turn and should not wait for that, so until the target is reached each of them has a slot.
 
     Args:
         insight: Its target, low water and cap.
-        depth: What is out already.
+        depth: What is in flight already.
         target_depth: For an automatic target.
         idle_returners: How many customers are back from idleness, and next; asked only where it
             matters.

@@ -1,4 +1,4 @@
-"""What the scheduler can say about its backlog: shares, and when an agenda's turn comes."""
+"""Shares and forecasts of one backlog, for people to read; decides nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ _NAMES: Final[Mapping[int, QueueState]] = {
 def customer_shares(
     flows: Iterable[Flow], *, mean: float, now: float, chosen: Mapping[str, int] | None = None
 ) -> tuple[CustomerShare, ...]:
-    """Describe some customers of a backlog, in the order given.
+    """Describe customers of a backlog, in the order given.
 
     Args:
         flows: Those to describe.
@@ -66,7 +66,7 @@ def customer_shares(
 def mean_service(backlog: Backlog, now: float) -> float:
     """Recent worker-seconds per weight, over customers that may go; O(customers).
 
-    Whoever is paused, or at a limit of its own, has no claim on what the others get.
+    Customers that are paused, or at a limit of their own, are left out.
     """
     waiting = [flow for flow in backlog.queue.flows() if flow.is_eligible]
     weights = sum(flow.share.weight for flow in waiting)
@@ -76,7 +76,7 @@ def mean_service(backlog: Backlog, now: float) -> float:
 def agenda_position(
     backlog: Backlog, agenda_id: str, *, now: float, rate_per_s: float, unclaimed: int
 ) -> QueuedAgendaStatus:
-    """Where an agenda stands, and about when it is claimed.
+    """Where an agenda is in the order of turns, and about when it is claimed.
 
     Args:
         backlog: Of its insight.
@@ -114,12 +114,12 @@ def agenda_position(
 
 
 def _is_emittable(flow: Flow) -> bool:
-    """Whether something is emitted of it in time: a rate limit only makes it wait."""
+    """Whether its agendas are emitted in time: a rate limit only delays them."""
     return flow.held_by in {"", "rate"}
 
 
 def held_agendas(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:
-    """Those of the agendas that are here, in any state; costs a look-up each."""
+    """Those of the agendas that have not ended, in any state; O(ids)."""
     found = (backlog.index.find(agenda_id) for agenda_id in agenda_ids)
     return tuple(_held(backlog.index, ref) for ref in found if ref is not None)
 
@@ -127,12 +127,12 @@ def held_agendas(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAg
 def tracked_after(
     backlog: Backlog, ref: int, most: int
 ) -> tuple[tuple[TrackedAgenda, ...], int | None]:
-    """The next agendas that are here, by place, and the last one's place if there are more.
+    """The next agendas by place, and the last one's place if there are more.
 
     Args:
         backlog: Of which insight.
-        ref: The place behind which they are; -1 for the first.
-        most: How many; each costs a look-up, and so does every page before them.
+        ref: The place after which they are; -1 for the first.
+        most: How many; O(most + pages).
     """
     refs = [*islice(backlog.index.after(ref), most + 1)]
     holds = tuple(_held(backlog.index, one) for one in refs[:most])
@@ -183,7 +183,7 @@ def _agendas_ahead(backlog: Backlog, where: AgendaPosition, now: float) -> tuple
 
 
 def _threshold_for(backlog: Backlog, entry: int, now: float) -> Callable[[int], float]:
-    """For `Line.ahead` of the entry's own line."""
+    """For `CustomerQueue.ahead` of the entry's own queue."""
     aging = backlog.queue.aging
     return lambda head: entry if aging is None else aging.threshold(entry, head, now)
 

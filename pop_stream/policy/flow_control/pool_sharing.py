@@ -11,9 +11,9 @@ class PoolDemand:
 
     Attributes:
         weight: Relative to the pool's other insights, above 0.
-        minimum: What it is given before any is shared, as far as it wants it.
-        demand: What it could have in flight now: what is out and what waits.
-        in_flight: What is out; part of the demand.
+        minimum: What it gets before the rest is shared, as far as it demands it.
+        demand: What it could have in flight now: what is in flight and what it could emit.
+        in_flight: Part of the demand.
     """
 
     insight_id: str
@@ -27,12 +27,12 @@ def pool_limits(capacity: int, demands: Sequence[PoolDemand]) -> Mapping[str, in
     """How many agendas each insight may have in flight; never less than it has.
 
     Minimums come first, in proportion if they exceed the capacity; the rest is shared by
-    weight, and what one does not want is lent to the others. Nothing is held back: the
-    limits add up to the capacity, or to all demands if that is less, unless more is out. What
-    comes before the present does not count, so a loan ends as soon as its owner wants it back.
+    weight, and what one does not demand is lent to the others. Nothing is held back: the
+    limits add up to the capacity, or to all demands if that is less, unless more is in flight.
+    The past does not count, so a loan ends as soon as its owner demands it back.
 
-    What runs is not stopped for that. While one has more than its due, the rest is shared
-    among the others as if it were all: by minimum and weight too, not by who asks first.
+    Agendas in flight are not stopped for that. While an insight has more than its due, what it
+    has is taken off, and the rest is shared among the others by minimum and weight.
 
     Source: weighted max-min fairness by water-filling (Bertsekas and Gallager, Data
     Networks, 1992, on max-min flow control), rounded by largest remainders.
@@ -53,7 +53,7 @@ def pool_limits(capacity: int, demands: Sequence[PoolDemand]) -> Mapping[str, in
 
 
 def _dues(capacity: int, demands: Sequence[PoolDemand]) -> Mapping[str, int]:
-    """What each would have if nothing were out."""
+    """What each would have if nothing were in flight."""
     floors = {one.insight_id: min(one.minimum, one.demand) for one in demands}
     wanted = sum(floors.values())
     if wanted > capacity:

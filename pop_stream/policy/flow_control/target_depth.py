@@ -4,10 +4,10 @@ An agenda on the topic is in an order that is settled: one that comes later wait
 them. So there should be as few as keep the runners busy, which is what is claimed in the time
 from a claim to the emission that replaces it. That *round trip* is measured as the least time
 from an emission to the report of its claim, which is what it takes when the topic is empty. The
-rate of claims is measured too, as the best of the last spans, because a topic that was too short
-shows a rate that is too low. Their product is the bandwidth-delay product of a network path, and
-the same reasoning keeps queues in the internet short: Cardwell et al., "BBR: Congestion-Based
-Congestion Control", ACM Queue 2016.
+rate of claims is measured too, as the best of the last spans, because a topic that was too
+short shows a rate that is too low. Their product is the bandwidth-delay product of a network
+path, and the same reasoning keeps queues in the internet short: Cardwell et al., "BBR:
+Congestion-Based Congestion Control", ACM Queue 2016.
 
 The target is two round trips' worth at least. Whether that is enough is what pullers report: a
 claim says whether a runner stood idle for it (a *sync match*). If some did although agendas
@@ -50,11 +50,12 @@ class FlowCounts:
 
     Attributes:
         emitted: Ever; never falls.
-        claimed: Ever, as far as heard; never falls.
+        claimed: Ever, as far as reported; never falls.
         ready: Waiting for emission.
         sync_matched: Of those claimed, for how many a runner stood idle; never falls.
-        sync_matched_s: How long after their emissions those were heard, in all; never falls.
-        idle: Runners that could start one more each, as pullers last said.
+        sync_matched_s: Seconds from their emissions to the reports of their claims, in all;
+            never falls.
+        idle: Runners that could start one more each, as pullers last reported.
     """
 
     emitted: int
@@ -66,7 +67,7 @@ class FlowCounts:
 
 
 class TargetDepth:
-    """What is learned from one insight's claims; see the module.
+    """Learns the target of one insight from its claims; see the module.
 
     Attributes:
         rate_per_s: Claims per second, smoothed over half a second. A topic that lies empty for
@@ -91,11 +92,11 @@ class TargetDepth:
         self._span_sync_matched_s = 0.0
 
     def observe(self, counts: FlowCounts, now: float) -> None:
-        """Take note of the present; call it before every round, with what is out before it."""
+        """Measure; called before every round, with what is in flight before it."""
         at, was = now, self._was
         self.idle = counts.idle
         if was is None or at < self._was_at:
-            # By a clock set back, what is under way would take less than nothing.
+            # By a clock that was set back, trips that have begun would take less than nothing.
             self._trips.begin(counts)
             self._begin_span(counts, at)
         else:
@@ -112,8 +113,8 @@ class TargetDepth:
         """Unclaimed agendas that keep the runners busy; None while too little is known.
 
         Args:
-            wanted_wait_s: Most that an emitted agenda should wait at the best rate of late,
-                unless news of a claim takes so long that runners would be idle.
+            wanted_wait_s: Most that an emitted agenda should wait at the best recent rate,
+                unless reports of claims take so long that runners would be idle.
         """
         trip_s = self._trips.least_s
         if not self._rates or trip_s == inf:
@@ -124,7 +125,7 @@ class TargetDepth:
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
     def _end_span(self, counts: FlowCounts, at: float) -> None:
-        """Take stock, if there were claims or time enough since the last time."""
+        """End the span if it has claims enough or was long enough, and learn from it."""
         seconds, claims = at - self._span_at, counts.claimed - self._span_claimed
         if not claims and counts.emitted == counts.claimed:
             self._begin_span(counts, at)
@@ -146,7 +147,7 @@ class TargetDepth:
             self._presents.append(min(self._presents) * _FED_DECAY)
 
     def _present_s(self) -> float:
-        """How long claims that were sync_matched take of late; 0.0 while that is not sure."""
+        """How long reports of sync-matched claims take; 0.0 before enough spans had any."""
         return min(self._presents) if len(self._presents) == _PRESENT_SPANS else 0.0
 
     def _begin_span(self, counts: FlowCounts, at: float) -> None:
@@ -155,10 +156,10 @@ class TargetDepth:
 
 
 class _RoundTrips:
-    """The least time from an emission to the news of a claim.
+    """The least time from an emission to the report of its claim.
 
-    Counted, not followed one by one: the n-th claim is taken for that of the n-th emission,
-    which is never too early, in whatever order records are claimed.
+    Agendas are counted, not identified: the n-th claim is taken to be that of the n-th
+    emission. In whatever order records are claimed, that never makes a trip too short.
     """
 
     def __init__(self) -> None:
@@ -206,12 +207,12 @@ class DrainRate:
         return self._claims / self._seconds if self._seconds >= _MIN_S else 0.0
 
     def observe(self, claimed: int, *, waits: bool, now: float) -> None:
-        """Take note of the present; call it at every event.
+        """Measure; called before every round.
 
         Args:
-            claimed: Agendas ever, as far as heard; never falls.
+            claimed: Agendas ever, as far as reported; never falls.
             waits: Whether an agenda waits for emission that might be chosen.
-            now: The present instant; one set back ends a time that is counted.
+            now: The present instant; one earlier than before ends the time that is counted.
         """
         if self._was_at is not None and self._waited and now >= self._was_at:
             self._claims += claimed - self._was_claimed

@@ -48,7 +48,7 @@ def undoes_command(action: Action) -> bool:
 
 
 def has_effect(action: Action, summary: Summary) -> bool:
-    """Whether the command has something to do; False if that is so already.
+    """Whether the command changes anything; False if the agenda is already as it wants.
 
     Raises:
         StateError: If the agenda's state forbids it.
