@@ -43,7 +43,7 @@ class StoredDefinition(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionPage:
+class DefinitionListPage:
     """One page of a list.
 
     Attributes:
@@ -182,7 +182,7 @@ class DefinitionCalls(Generic[D]):
         fields: Sequence[str] = (),
         limit: int = _PAGE,
         cursor: str | None = None,
-    ) -> DefinitionPage:
+    ) -> DefinitionListPage:
         """One page of those that the caller sees.
 
         Args:
@@ -199,7 +199,7 @@ class DefinitionCalls(Generic[D]):
         query = [*pairs(where or {}), ("sort", sort), ("limit", str(limit))]
         query += [("fields", ",".join(fields))] if fields else []
         query += [("cursor", cursor)] if cursor else []
-        return decoded((await self._send("GET", query=query)).body, DefinitionPage)
+        return decoded((await self._send("GET", query=query)).body, DefinitionListPage)
 
     async def all(
         self, where: Filters | None = None, *, sort: str = "id"
@@ -228,7 +228,7 @@ class DefinitionCalls(Generic[D]):
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool = True,
     ) -> ApiResponse:
-        return await self._transport.ask(
+        return await self._transport.send(
             Call(
                 method=method,
                 path=path(self._plural, *parts),

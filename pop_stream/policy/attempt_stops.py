@@ -56,7 +56,7 @@ def covers(stop: AttemptStop, attempt: int, accepted_at: datetime | None) -> boo
 
 
 def _order_key(one: AttemptStop, other: AttemptStop) -> tuple[float, int]:
-    """In the order of agendas under one id, if both tell it, and of their attempts."""
+    """In the order of agendas under one id, if both have it, and of their attempts."""
     if one.accepted_at is None or other.accepted_at is None:
         return 0.0, one.attempt
     return one.accepted_at.timestamp(), one.attempt

@@ -1,9 +1,9 @@
 """The token by which a worker over HTTP proves which attempt it holds.
 
-It comes with every agenda that is pulled, and goes back with every report. All that judging a
-report needs is in it, signed, so any process of the API can judge one, whether or not it has
-handed the agenda out, and while the database is away. That its lease still runs it does not
-say: an attempt that is over is fenced by its number, as that of any other puller.
+It comes with every agenda that is pulled, and goes back with every report. It holds, signed,
+all that is needed to accept a report, so any process of the API can do so, whether or not it
+has delivered the agenda, and while the database is away. It does not say that the lease still
+runs: an attempt that is over is fenced by its number, as any other puller's.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class LeaseClaims(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, emitted: EmittedAgenda) -> Self:
-        """Those of an attempt that is handed out."""
+        """The claims of an attempt that is delivered."""
         return cls(
             emitted.agenda_id,
             emitted.insight_id,

@@ -54,8 +54,8 @@ class LeaseVerifier:
     Args:
         tokens: Signs and reads what proves a lease.
         deliveries: Knows which attempts are to stop.
-        summaries: Tell what became of the agenda.
-        definitions: Tell whose insights are whose.
+        summaries: Where the newest attempt and the state of an agenda are read.
+        definitions: Who owns which insight.
         clock: For how long ago an agenda was accepted.
         retention: How long summaries are kept, from the end of their agendas on, at the least.
     """
@@ -87,7 +87,7 @@ class LeaseVerifier:
             raise NotFoundError(_INSIGHT, insight_id)
 
     def sign(self, claims: LeaseClaims) -> str:
-        """The token of an attempt that is handed out."""
+        """The token of an attempt that is delivered."""
         return self._tokens.sign(claims)
 
     def claims(
@@ -194,8 +194,8 @@ class LeaseVerifier:
     async def _expect_not_removed(self, claims: LeaseClaims) -> None:
         """What has no summary is too new to have one, or has ended and was removed.
 
-        It was removed if a younger agenda was: the summaries have come past both. And if it
-        was accepted longer ago than the rollup is ever behind.
+        It counts as removed if an agenda was that was accepted no earlier, since the rollup has
+        folded past both; and if it was accepted longer ago than summaries are kept.
         """
         reusable = await self._query(self._summaries.reusable_ids([claims.agenda_id]))
         removed_until = reusable.deleted_until

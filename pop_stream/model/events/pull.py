@@ -33,7 +33,7 @@ class DeliveryReturned(Event, frozen=True):
 
 
 class AgendaDelivered(Event, frozen=True):
-    """A claimed agenda, for a caller of one process; all others only learn of its lease.
+    """A claimed agenda, for a caller of one process; all others skip it.
 
     Attributes:
         api_id: Of the process.
