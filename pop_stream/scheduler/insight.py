@@ -1,4 +1,4 @@
-"""One insight that this worker owns: its scheduler, its rows, and the state of its topic."""
+"""One insight of an owned partition: its scheduler, its rows, and the state of its topic."""
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ _RETRY_AFTER_S: Final = 10.0
 class Checkpoints:
     """When an insight's next checkpoint on `pop.decisions` is due.
 
-    Two are also at least as many bytes of decisions apart as a checkpoint has, so that they
-    cost little beside the rounds.
+    Between two checkpoints lie at least ten minutes, and decisions of as many bytes as the
+    former has, so that checkpoints cost little beside the rounds.
 
     Attributes:
         decided: Bytes of decisions since the last one.
@@ -63,7 +63,7 @@ class Checkpoints:
 
 @dataclass(slots=True)
 class OwnedInsight:
-    """One insight of a partition that this worker owns.
+    """One insight of a partition that this process owns.
 
     Attributes:
         partition: Of `pop.ready`.
