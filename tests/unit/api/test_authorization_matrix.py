@@ -122,8 +122,8 @@ def test_every_object_that_a_path_names_is_guarded():
     for route in ON_OBJECTS:
         parameters = re.findall(r"{(\w+)}", route.path)
         assert parameters[0] in OBJECTS, f"give {parameters[0]} objects in this test's world"
-        if route.access.subject:
-            assert route.access.subject.parameter in parameters
+        if route.access.path_object:
+            assert route.access.path_object.parameter in parameters
 
 
 def unfit_tokens(world):
