@@ -43,7 +43,7 @@ class Checkpoints:
         """The state that a round is about to be chosen from; empty if none is due.
 
         An insight's first round needs none. The first one after it was read from the table
-        has one: the scheduler begins anew with leases and tokens.
+        has one: leases and tokens began again with the restart.
         """
         if not backlog.rounds:
             self._is_first, self._not_before = False, now + CHECKPOINT_EVERY_S
@@ -126,7 +126,7 @@ def save_backlogs(insights: Sequence[OwnedInsight], offset: int) -> None:
     """Write what a record changed, so that the last row alone says that all of it is written.
 
     Rows are written in order, so one that a crash left in the changelog stands for all before
-    it. The others get the offset before: read anew, the record is handled again.
+    it. The others get the offset before: after a crash the record is handled again.
 
     Args:
         insights: Those that the record changed.

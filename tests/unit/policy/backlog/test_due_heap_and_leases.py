@@ -1,4 +1,4 @@
-"""Timetables, leases, what was passed over, and the clock of what was heard."""
+"""Due heaps, leases, skipped offsets, and the clock of relayed reports."""
 
 from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.state import DueHeap
