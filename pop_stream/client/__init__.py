@@ -17,7 +17,7 @@ event.
 
 from pop_stream.api_models.commands import BulkCommand, Selection
 from pop_stream.client.client import Client
-from pop_stream.client.definitions import DefinitionListPage, StoredDefinition
+from pop_stream.client.definitions import DefinitionPage, StoredDefinition
 from pop_stream.client.errors import (
     ApiConflictError,
     ApiError,
@@ -50,7 +50,7 @@ __all__ = [
     "ApiUnreachableError",
     "BulkCommand",
     "Client",
-    "DefinitionListPage",
+    "DefinitionPage",
     "Retry",
     "Selection",
     "StoredDefinition",

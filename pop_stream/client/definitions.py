@@ -43,7 +43,7 @@ class StoredDefinition(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionListPage:
+class DefinitionPage:
     """One page of a list.
 
     Attributes:
@@ -182,7 +182,7 @@ class DefinitionCalls(Generic[D]):
         fields: Sequence[str] = (),
         limit: int = _PAGE,
         cursor: str | None = None,
-    ) -> DefinitionListPage:
+    ) -> DefinitionPage:
         """One page of those that the caller sees.
 
         Args:
@@ -199,7 +199,7 @@ class DefinitionCalls(Generic[D]):
         query = [*pairs(where or {}), ("sort", sort), ("limit", str(limit))]
         query += [("fields", ",".join(fields))] if fields else []
         query += [("cursor", cursor)] if cursor else []
-        return decoded((await self._send("GET", query=query)).body, DefinitionListPage)
+        return decoded((await self._send("GET", query=query)).body, DefinitionPage)
 
     async def all(
         self, where: Filters | None = None, *, sort: str = "id"
