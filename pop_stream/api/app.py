@@ -51,13 +51,13 @@ from pop_stream.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPorts:
-    """What the API needs of the outside.
+    """The ports that the API is given.
 
     Attributes:
         definition_store: The truth, of which `definitions` is a copy.
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
-        door: Holds customers to their quotas; None for one that hears of no others.
+        quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
     publisher: Publisher
@@ -73,7 +73,7 @@ class ApiPorts:
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
-    door: QuotaLedger | None = None
+    quota_ledger: QuotaLedger | None = None
 
 
 def create_app(
@@ -81,7 +81,7 @@ def create_app(
     settings: Settings,
     *,
     registry: CollectorRegistry | None = None,
-    pace: StreamTiming | None = None,
+    timing: StreamTiming | None = None,
 ) -> web.Application:
     """The application, not yet listening; the ports must be open for as long as it runs.
 
@@ -89,59 +89,72 @@ def create_app(
         ports: What it works with.
         settings: Names and limits.
         registry: Shown at `/metrics`; one of its own by default.
-        pace: Times of event streams.
+        timing: Times of event streams.
     """
+    timing = timing or StreamTiming()
     metrics = Metrics(registry or CollectorRegistry())
     document = Document(requires_authentication=settings.requires_authentication)
-    pace = pace or StreamTiming()
-    pulls = _pulls(ports, settings)
-    streams = StreamEndpoints(ports.summaries, metrics, pace)
-    judge = _submission_validator(ports, settings)
-    submissions = SubmissionEndpoints(
-        judge,
-        ports.publisher,
-        SubmissionDeduplicator(ports.summaries, ports.clock),
-        SubmissionQuota(ports.door or _local_quota_ledger(ports.definitions)),
-        settings=settings,
-        metrics=metrics,
-    )
-    definitions = _resources(ports, settings)
-    table = routes(
-        Endpoints(
-            owners=_owners(ports),
-            submissions=submissions,
-            progress=ProgressEndpoints(ports.summaries),
-            commands=_commands(ports, settings),
-            lists=AgendaListEndpoints(ports.agendas),
-            pulls=pulls,
-            queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
-            streams=streams,
-            health=_health(ports, settings),
-            definitions=definitions,
-            template_runs=TemplateRunEndpoints(
-                definitions["template"],
-                judge,
-                submissions,
-                ports.summaries,
-                BodyReader(settings),
-            ),
-            resubmissions=ResubmissionEndpoints(
-                ports.agendas, judge, submissions, BodyReader(settings)
-            ),
-            keys=KeyEndpoints(ports.keys, ports.clock, BodyReader(settings), ports.on_defined),
-            audit=AuditEndpoints(ports.audit),
-            metrics=metrics,
-            document=document.get,
-        )
-    )
+    endpoints = _endpoints(ports, settings, metrics, document, timing)
+    table = routes(endpoints)
     document.describe(table)
     app = web.Application(middlewares=[around_requests(metrics)])
     app.on_response_prepare.append(add_correlation_id)
-    app.cleanup_ctx.append(streams.run)
-    app.on_shutdown.append(streams.close)
-    app.on_shutdown.append(pulls.close)
-    register(app, table, AccessGuard(ports.authenticator, tick=pace.tick))
+    app.cleanup_ctx.append(endpoints.streams.run)
+    app.on_shutdown.append(endpoints.streams.close)
+    app.on_shutdown.append(endpoints.pulls.close)
+    register(app, table, AccessGuard(ports.authenticator, tick=timing.tick))
     return app
+
+
+def _endpoints(
+    ports: ApiPorts,
+    settings: Settings,
+    metrics: Metrics,
+    document: Document,
+    timing: StreamTiming,
+) -> Endpoints:
+    validator = _submission_validator(ports, settings)
+    submissions = _submissions(ports, settings, metrics, validator)
+    definitions = _resources(ports, settings)
+    return Endpoints(
+        owners=_owners(ports),
+        submissions=submissions,
+        progress=ProgressEndpoints(ports.summaries),
+        commands=_commands(ports, settings),
+        lists=AgendaListEndpoints(ports.agendas),
+        pulls=_pulls(ports, settings),
+        queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        streams=StreamEndpoints(ports.summaries, metrics, timing),
+        health=_health(ports, settings),
+        definitions=definitions,
+        template_runs=TemplateRunEndpoints(
+            definitions["template"],
+            validator,
+            submissions,
+            ports.summaries,
+            BodyReader(settings),
+        ),
+        resubmissions=ResubmissionEndpoints(
+            ports.agendas, validator, submissions, BodyReader(settings)
+        ),
+        keys=KeyEndpoints(ports.keys, ports.clock, BodyReader(settings), ports.on_defined),
+        audit=AuditEndpoints(ports.audit),
+        metrics=metrics,
+        document=document.get,
+    )
+
+
+def _submissions(
+    ports: ApiPorts, settings: Settings, metrics: Metrics, validator: SubmissionValidator
+) -> SubmissionEndpoints:
+    return SubmissionEndpoints(
+        validator,
+        ports.publisher,
+        SubmissionDeduplicator(ports.summaries, ports.clock),
+        SubmissionQuota(ports.quota_ledger or _local_quota_ledger(ports.definitions)),
+        settings=settings,
+        metrics=metrics,
+    )
 
 
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:

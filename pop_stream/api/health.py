@@ -29,11 +29,11 @@ class HealthEndpoints:
         self._topic = topic
 
     async def get_alive(self, _: web.Request) -> web.Response:
-        """The process answers, whatever else is away."""
+        """200 while the process answers, whatever else is away."""
         return json_response(Health(status="ok"), status=HTTPStatus.OK)
 
     async def get_ready(self, _: web.Request) -> web.Response:
-        """Kafka and Postgres answer; a 503 tells which does not."""
+        """200 while Kafka and Postgres answer; a 503 names which does not."""
         kafka, postgres = await asyncio.gather(
             _probe("kafka", self._ask_kafka()),
             _probe("postgres", self._summaries.ping()),

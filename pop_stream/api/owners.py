@@ -12,7 +12,7 @@ from pop_stream.ports.summaries import LinkScope, SummaryReader
 
 
 class Owners:
-    """The subjects of the API's paths.
+    """The owners of the objects that the API's paths name.
 
     Attributes:
         agenda: Belongs to the customer whose work it is.
@@ -38,7 +38,7 @@ class Owners:
             "agenda_id",
             self._agenda,
             is_named_by_customers=True,
-            called=self._agenda_called,
+            canonical_id=self._agenda_called,
         )
         self.link = PathObject("link", "link_id", self._link)
         self.insight = PathObject("insight", "insight_id", self._insight)
@@ -46,7 +46,7 @@ class Owners:
         self.key = PathObject("key", "key_id", self._key)
 
     def defined(self, kind: Kind) -> PathObject:
-        """A definition as the store has it now, however lately it was written."""
+        """A definition of the kind, read from the store and not from a copy of it."""
 
         async def owner(object_id: str, principal: Principal) -> Ownership | None:
             stored = await self._store.get(kind, object_id, seen_by=principal.customer_id)

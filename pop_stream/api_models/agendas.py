@@ -54,7 +54,7 @@ class AgendaSummary(ResponseModel, frozen=True):
 
 
 class OperationView(ResponseModel, frozen=True):
-    """One operation; one never heard of is waiting."""
+    """One operation; one of which nothing was reported waits."""
 
     name: str
     type: str | None

@@ -89,7 +89,7 @@ class BulkCommand(Reprioritisation):
 
 
 class CommandResult(ResponseModel, frozen=True):
-    """What came of a command.
+    """The outcome of a command.
 
     Attributes:
         state: When the command was judged; `GET` shows what comes of it.
@@ -104,7 +104,7 @@ class CommandResult(ResponseModel, frozen=True):
 
 
 class BulkResult(ResponseModel, frozen=True):
-    """What came of a command for many.
+    """The outcome of a command for many agendas.
 
     Attributes:
         matched: Agendas that fit the filter.

@@ -24,7 +24,7 @@ def _allow_duplicates(schema: dict[str, Any]) -> None:
 
 
 class KeyRequest(BaseModel):
-    """A key that is wanted."""
+    """A request for a new key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

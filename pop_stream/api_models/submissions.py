@@ -9,7 +9,7 @@ from pop_stream.model.errors import Issue
 
 
 class Links(ResponseModel, frozen=True):
-    """Where to read on."""
+    """Addresses of what belongs to an accepted agenda."""
 
     agenda: str
     progress: str
@@ -26,7 +26,7 @@ class AcceptedAgenda(ResponseModel, frozen=True):
 
 
 class SubmissionResult(ResponseModel, frozen=True, omit_defaults=True):
-    """What became of one agenda of a list.
+    """The outcome of one agenda of a list.
 
     Attributes:
         index: Its place in the list, from 0.
@@ -43,7 +43,7 @@ class SubmissionResult(ResponseModel, frozen=True, omit_defaults=True):
 
 
 class SubmissionResults(ResponseModel, frozen=True):
-    """What became of a list of agendas, in its order."""
+    """The outcomes of a list of agendas, in its order."""
 
     accepted: int
     refused: int
@@ -58,7 +58,7 @@ class StillRefused(ResponseModel, frozen=True):
 
 
 class Resubmitted(ResponseModel, frozen=True):
-    """What came of submitting refused agendas again.
+    """The outcome of submitting refused agendas again.
 
     Attributes:
         resubmitted: Those that pass now, and so were submitted, under their ids.
@@ -75,7 +75,7 @@ class Resubmitted(ResponseModel, frozen=True):
 
 
 class RouteCandidate(ResponseModel, frozen=True):
-    """How one insight fared with an agenda.
+    """Whether one insight matched an agenda, and why.
 
     Attributes:
         matches: What of its mappers fits: `operation_types: http`.

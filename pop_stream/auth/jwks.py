@@ -94,7 +94,7 @@ class Jwks:
         return self._age() > FRESH_FOR or key_id not in self._keys
 
     def _can_serve_stale(self, key_id: str | None) -> bool:
-        """A source that did not answer last time holds up one caller, not all of them."""
+        """While a failing source is being read, only the caller that reads it waits."""
         return self._is_failing and self._reading.locked() and key_id in self._keys
 
 

@@ -39,7 +39,7 @@ class _CachedKey:
 
 
 class ApiKeyCache:
-    """Tells whose key it is; at most `_MAX_CACHED` keys are remembered, the latest used.
+    """Identifies the owner of a key; caches `_MAX_CACHED` keys, least recently used first out.
 
     Args:
         store: The truth.
@@ -61,7 +61,7 @@ class ApiKeyCache:
         self._unavailable_until: datetime | None = None
 
     async def identify(self, key_id: str, secret: str) -> Principal:
-        """Who sends this secret for this key.
+        """The principal of this key, if the secret is right.
 
         Raises:
             UnauthenticatedError: If nobody does.
@@ -86,7 +86,7 @@ class ApiKeyCache:
             return next((one for one in found if one.revoked_at is not None), found[-1])
 
     async def _lookup(self, key_id: str, now: datetime) -> ApiKey | None:
-        """Ask Postgres; callers who want to know the same at the same time share the answer."""
+        """Ask Postgres; concurrent lookups of the same key share one query."""
         if self._unavailable_until is not None and now < self._unavailable_until:
             msg = "the database of keys does not answer"
             raise UnavailableError(msg)
@@ -127,7 +127,7 @@ def make_key(
     title: str = "",
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key, and its token, which must be shown to its owner and then forgotten."""
+    """A new key and its token, which is shown to its owner once and stored nowhere."""
     key_id = base64.b32encode(secrets.token_bytes(10)).decode().lower()
     secret = secrets.token_urlsafe(32)
     key = ApiKey(

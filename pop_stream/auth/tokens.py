@@ -24,7 +24,7 @@ _ID: Final = TypeAdapter(Id)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must be like.
+    """What a token must fulfil.
 
     Attributes:
         issuer: Of its claim `iss`.
@@ -44,14 +44,14 @@ class TokenRules:
 
 
 class TokenVerifier:
-    """Tells who a token speaks for."""
+    """Identifies the principal of a token."""
 
     def __init__(self, rules: TokenRules, keys: Jwks) -> None:
         self._rules = rules
         self._keys = keys
 
     async def identify(self, token: str) -> Principal:
-        """Who the token speaks for.
+        """The principal of the token.
 
         Raises:
             UnauthenticatedError: If its form, signature, times or claims do not hold.

@@ -184,8 +184,8 @@ def resubmit(
 def _chosen(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Chosen:
     chosen: _Chosen = {"ids": [*ids]} if ids else {}
     for condition in where or ():
-        name, is_told, value = condition.partition("=")
-        if name not in FIELDS or not is_told:
+        name, has_value, value = condition.partition("=")
+        if name not in FIELDS or not has_value:
             msg = f"--where {condition}: write FIELD=VALUE, with one of {', '.join(FIELDS)}"
             raise UsageError(msg)
         key = name if name in {"state", "title"} else f"{name}_id"

@@ -81,7 +81,7 @@ class ServiceCalls(Calls):
 
     async def _get(self, place: str, *, is_probe: bool = False) -> bytes:
         call = Call(method="GET", path=place, is_repeatable=True, is_probe=is_probe)
-        return (await self._transport.ask(call)).body
+        return (await self._transport.send(call)).body
 
 
 class TemplateCalls(DefinitionCalls[AgendaTemplate]):

@@ -104,7 +104,7 @@ class CommandCalls(Calls):
             ApiError: If there is no answer.
         """
         call = Call(method="DELETE", path=path("agendas", agenda_id), is_repeatable=True)
-        await self._transport.ask(call)
+        await self._transport.send(call)
 
     async def command(self, command: BulkCommand) -> BulkResult:
         """One command for all agendas that fit and are in a state for it, however many.

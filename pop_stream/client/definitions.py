@@ -228,7 +228,7 @@ class DefinitionCalls(Generic[D]):
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool = True,
     ) -> ApiResponse:
-        return await self._transport.ask(
+        return await self._transport.send(
             Call(
                 method=method,
                 path=path(self._plural, *parts),

@@ -74,7 +74,7 @@ class PullCalls(Calls):
             "pull",
             body=to_json(wish),
             is_repeatable=False,
-            patience=wait,
+            extra_timeout=wait,
         )
         return pulled.agendas
 

@@ -115,7 +115,7 @@ class Call:
         path: As it goes over the wire.
         is_repeatable: Whether doing it twice is the same as doing it once.
         is_probe: Whether it is sent once, whatever comes of it.
-        patience: How long the API may take for it on purpose, besides the timeout.
+        extra_timeout: How long the API may take for it on purpose, besides the timeout.
     """
 
     method: str
@@ -125,7 +125,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     is_repeatable: bool
     is_probe: bool = False
-    patience: timedelta = timedelta(0)
+    extra_timeout: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +177,13 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    async def ask(self, call: Call) -> ApiResponse:
+    async def send(self, call: Call) -> ApiResponse:
         """The answer, of the last try if there were several.
 
         Raises:
             ApiError: If it is no success, or there is none.
         """
-        patience = _RetryBudget(self._retry)
+        budget = _RetryBudget(self._retry)
         while True:
             try:
                 return await self._once(call)
@@ -191,7 +191,7 @@ class Transport:
                 may_be_done = isinstance(error, ApiUnavailableError) and error.may_be_done
                 if call.is_probe or (may_be_done and not call.is_repeatable):
                     raise
-                if not await patience.waited(error.retry_after_s):
+                if not await budget.waited(error.retry_after_s):
                     raise
 
     async def read(self, model: type[T], *parts: str, query: Query = ()) -> T:
@@ -201,7 +201,7 @@ class Transport:
             ApiError: If it cannot be read.
         """
         call = Call(method="GET", path=path(*parts), query=query, is_repeatable=True)
-        return decoded((await self.ask(call)).body, model)
+        return decoded((await self.send(call)).body, model)
 
     async def post(
         self,
@@ -209,7 +209,7 @@ class Transport:
         *parts: str,
         is_repeatable: bool,
         body: bytes | None = None,
-        patience: timedelta = timedelta(0),
+        extra_timeout: timedelta = timedelta(0),
     ) -> T:
         """What posting something to a path is answered with; for the rest see `Call`.
 
@@ -221,9 +221,9 @@ class Transport:
             path=path(*parts),
             body=body,
             is_repeatable=is_repeatable,
-            patience=patience,
+            extra_timeout=extra_timeout,
         )
-        return decoded((await self.ask(call)).body, model)
+        return decoded((await self.send(call)).body, model)
 
     async def follow(self, *parts: str) -> AsyncGenerator[ServerEvent, None]:
         """The events of a stream, which is taken up again whenever it breaks or ends.
@@ -233,20 +233,20 @@ class Transport:
         Raises:
             ApiError: If it cannot be taken up, or not again in time.
         """
-        last_id, patience = "", _RetryBudget(self._retry)
+        last_id, budget = "", _RetryBudget(self._retry)
         while True:
             failure: ApiRateLimitedError | ApiUnavailableError
             try:
                 async with aclosing(self._stream(path(*parts), last_id)) as events:
                     async for event in events:
-                        patience = _RetryBudget(self._retry)
+                        budget = _RetryBudget(self._retry)
                         if not event.id or event.id != last_id:
                             last_id = event.id
                             yield event
                 failure = ApiUnavailableError(f"the API at {self.url} ended the stream early")
             except (ApiRateLimitedError, ApiUnavailableError) as error:
                 failure = error
-            if not await patience.waited(failure.retry_after_s):
+            if not await budget.waited(failure.retry_after_s):
                 raise failure
 
     async def _stream(self, address: str, last_id: str) -> AsyncGenerator[ServerEvent, None]:
@@ -271,7 +271,7 @@ class Transport:
         if call.body is not None:
             headers.setdefault("Content-Type", JSON)
         timeout = aiohttp.ClientTimeout(
-            total=self._timeout_s + call.patience.total_seconds(), sock_connect=_CONNECT_S
+            total=self._timeout_s + call.extra_timeout.total_seconds(), sock_connect=_CONNECT_S
         )
         try:
             async with self._opened.request(

@@ -39,7 +39,7 @@ async def run_api(
     Args:
         settings: Where to listen, and where all else is.
         stop: Set by whoever ends the process.
-        on_url: Told the address once it accepts connections.
+        on_url: Called with the address once it accepts connections.
     """
     async with open_ports(settings) as ports:
         dispatching = asyncio.create_task(
@@ -53,7 +53,7 @@ async def run_api(
 
 @asynccontextmanager
 async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
-    """All that the API is made of, while entered; changes of definitions are published."""
+    """Open the ports of the API, and publish changes of definitions while they are open."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         publish = await enter(connections.publisher(settings, client_id="api"))
@@ -75,7 +75,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             audit=PostgresAuditLog(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
-            door=(
+            quota_ledger=(
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
@@ -83,7 +83,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and let it go."""
+    """Cancel a task and wait for its end, ignoring its errors."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -91,7 +91,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
 def authenticator(
     settings: Settings, pool: "Pool", definitions: DefinitionFollower
 ) -> RequestAuthenticator:
-    """Who tells callers apart, as the settings ask."""
+    """What authenticates callers, as the settings ask."""
     if not settings.requires_authentication:
         return AllowAll()
     return credentials(settings, pool, definitions)

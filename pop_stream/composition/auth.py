@@ -27,13 +27,13 @@ async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
 def credentials(
     settings: Settings, pool: "Pool", definitions: DefinitionFollower
 ) -> CredentialVerifier:
-    """Who judges keys and tokens, with or without Postgres."""
+    """What verifies keys and tokens, with or without Postgres."""
     keys = ApiKeyCache(PostgresKeys(pool), WallClock(), definitions.api_key)
     return CredentialVerifier(keys, token_verifier(settings))
 
 
 def token_verifier(settings: Settings) -> TokenVerifier | None:
-    """Who judges tokens of the issuer that the settings name; None if they name none."""
+    """What verifies tokens of the issuer that the settings name; None if they name none."""
     if settings.jwt_issuer is None or settings.jwt_jwks is None:
         return None
     rules = TokenRules(

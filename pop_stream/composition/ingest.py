@@ -18,7 +18,7 @@ from pop_stream.settings import Settings
 async def open_sender_authenticator(
     settings: Settings, definitions: DefinitionFollower
 ) -> AsyncIterator[SenderAuthenticator | None]:
-    """Who finds out the senders of records, if the settings ask for it."""
+    """What authenticates the senders of records; None unless the settings ask for it."""
     if settings.ingest_auth == "off":
         yield None
         return

@@ -20,7 +20,7 @@ _GOSSIP_SINCE: Final = timedelta(minutes=2)
 def quota_gossip_of(
     settings: Settings, publish: Publisher, definitions: DefinitionSource, part: str
 ) -> QuotaGossip:
-    """The exchange for a new ledger of this process; to be entered."""
+    """The gossip of a new ledger of this process, not yet running; enter it."""
     clock = WallClock()
     ledger = QuotaLedger(
         f"{part}-{secrets.token_hex(6)}",

@@ -70,7 +70,7 @@ async def _send_webhooks(
 async def _reconcile(
     settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
 ) -> None:
-    """Place again what nobody has, until `stop`; what it needs is waited for."""
+    """Requeue agendas that no scheduler has, until `stop`; waits for brokers and database."""
     registry = CollectorRegistry()
     registry.register(UNREADABLE_RECORDS)
     metrics = ReconciliationMetrics(registry)

@@ -31,7 +31,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
         ownership = PartitionOwnership(settings.session_timeout)
 
         def may(topic: str, since: float) -> bool | None:
-            """A round that was begun before anything was lost is for nobody any more."""
+            """Whether a round may still be written that was begun at `since`."""
             return not names.is_insight_topic(topic) or ownership.held_since(since)
 
         publish = await enter(

@@ -6,9 +6,9 @@ from math import inf
 from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from pop_stream.kafka.clients import KafkaConsumer
+from pop_stream.kafka.errors import COMMIT_SUPERSEDED, KafkaError
 from pop_stream.kafka.hardening.fetcher import defer_fetches
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 
@@ -28,7 +28,7 @@ Handle = Callable[[Sequence[ConsumedRecord]], Awaitable[None]]
 
 
 async def handle_batches(
-    consumer: AIOKafkaConsumer,
+    consumer: KafkaConsumer,
     handle: Handle,
     *,
     max_records: int,
@@ -69,7 +69,7 @@ async def handle_batches(
 
 
 async def _next_batch(
-    consumer: AIOKafkaConsumer, stop: asyncio.Event, *, max_records: int
+    consumer: KafkaConsumer, stop: asyncio.Event, *, max_records: int
 ) -> Mapping[TopicPartition, Sequence[ConsumedRecord]]:
     """The next records; none if `stop` is set first, or seconds pass without either."""
     reading = asyncio.ensure_future(
@@ -148,7 +148,7 @@ class BatchPacer:
         if self._on_expedite is not None:
             self._on_expedite()
 
-    def pace_fetches(self, consumer: AIOKafkaConsumer) -> None:
+    def pace_fetches(self, consumer: KafkaConsumer) -> None:
         """Have a started consumer fetch only when a batch is due; see `defer_fetches`."""
         self._on_expedite = defer_fetches(consumer, lambda: self.pause_s)
 
@@ -183,7 +183,7 @@ class OffsetCommitter:
         consumer: Started, a member of a group.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
         self._pending: dict[TopicPartition, int] = {}
         self._pacer = BatchPacer(COMMIT_EVERY_S)
@@ -212,14 +212,14 @@ class OffsetCommitter:
             await commit(self._consumer, offsets)
 
 
-async def commit(consumer: AIOKafkaConsumer, offsets: dict[TopicPartition, int]) -> None:
+async def commit(consumer: KafkaConsumer, offsets: dict[TopicPartition, int]) -> None:
     """Commit offsets; a failure is logged, and repaired by the next commit or by a repeat.
 
     If partitions have moved to another member, that one repeats the batch.
     """
     try:
         await consumer.commit(offsets)
-    except (CommitFailedError, IllegalStateError):
+    except COMMIT_SUPERSEDED:
         _log.info("commit.superseded", partitions=[str(tp) for tp in offsets])
     except KafkaError as error:
         # The next batch commits past this one; a crash before repeats it.

@@ -105,9 +105,9 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is unty
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> Mapping[TopicPartition, list[ConsumedRecord]]:
+    ) -> Mapping[TopicPartition, Sequence[ConsumedRecord]]:
         """What comes of these partitions, or of all, within the time; `{}` if nothing does."""
-        fetched: Mapping[TopicPartition, list[ConsumedRecord]] = await super().getmany(
+        fetched: Mapping[TopicPartition, Sequence[ConsumedRecord]] = await super().getmany(
             *_native(partitions), timeout_ms=timeout_ms, max_records=max_records
         )
         return fetched

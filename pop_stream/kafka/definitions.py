@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Final, Self
 
 import structlog
-from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.api_keys import ApiKey
@@ -49,7 +49,7 @@ class DefinitionFollower:
 
     def __init__(self, settings: Settings, *, client_id: str) -> None:
         self._topic = Topics(settings.topic_prefix).definitions
-        self._consumer: AIOKafkaConsumer = clients.consumer(
+        self._consumer = clients.consumer(
             settings,
             client_id=f"{client_id}-definitions",
             group_id=None,
@@ -62,7 +62,7 @@ class DefinitionFollower:
         self._read_up_to = 0
         self._following: asyncio.Task[None] | None = None
         self._settings, self._client_id = settings, client_id
-        self._end_consumer: asyncio.Task[AIOKafkaConsumer] | None = None
+        self._end_consumer: asyncio.Task[KafkaConsumer] | None = None
 
     @property
     def current(self) -> Definitions:
@@ -122,12 +122,12 @@ class DefinitionFollower:
             for end_consumer in await asyncio.gather(
                 self._end_consumer, return_exceptions=True
             ):
-                if isinstance(end_consumer, AIOKafkaConsumer):
+                if isinstance(end_consumer, KafkaConsumer):
                     await end_consumer.stop()
 
-    async def _start_end_consumer(self) -> AIOKafkaConsumer:
+    async def _start_end_consumer(self) -> KafkaConsumer:
         # Over a connection of its own: the reader's has a fetch that the broker may hold.
-        end_consumer: AIOKafkaConsumer = clients.consumer(
+        end_consumer = clients.consumer(
             self._settings, client_id=f"{self._client_id}-definitions-end", group_id=None
         )
         try:

@@ -6,11 +6,10 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import structlog
-from aiokafka import AIOKafkaConsumer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import share_consumer
+from pop_stream.kafka.clients import KafkaAdmin, KafkaConsumer
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.group_members import count_members
 from pop_stream.kafka.hardening.internals import client_of
 from pop_stream.kafka.protocol import MultiGroupOffsetFetchRequest
@@ -59,9 +58,7 @@ class KafkaLagProbe:
         consumer: Without a group, started; stopped by the caller.
     """
 
-    def __init__(
-        self, topics: Topics, admin: AIOKafkaAdminClient, consumer: AIOKafkaConsumer
-    ) -> None:
+    def __init__(self, topics: Topics, admin: KafkaAdmin, consumer: KafkaConsumer) -> None:
         self._topics = topics
         self._admin = admin
         self._consumer = consumer

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Self
 
-from aiokafka import AIOKafkaConsumer
-
 from pop_stream.kafka import clients
 from pop_stream.kafka.event_records import ready_record
 from pop_stream.kafka.topics import Topics
@@ -43,7 +41,7 @@ class KafkaQueueQueries:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._definitions = definitions
-        self._consumer: AIOKafkaConsumer = clients.consumer(
+        self._consumer = clients.consumer(
             settings,
             client_id="query-replies",
             group_id=None,

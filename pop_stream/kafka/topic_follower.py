@@ -7,10 +7,10 @@ from time import monotonic
 from typing import Final, NoReturn
 
 import structlog
-from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.hardening.fetcher import use_adaptive_fetch_wait
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
@@ -82,7 +82,7 @@ class TopicFollower:
                 _log.warning("topic_follower.interrupted", topic=self._topic, error=repr(error))
                 await asyncio.sleep(_RETRY_INTERVAL_S)
 
-    async def _read(self, consumer: AIOKafkaConsumer) -> NoReturn:
+    async def _read(self, consumer: KafkaConsumer) -> NoReturn:
         while self._topic not in await clients.shield_until_answered(consumer.topics()):  # noqa: ASYNC110  # no event
             await asyncio.sleep(_RETRY_INTERVAL_S)
         partition = TopicPartition(self._topic, 0)
@@ -96,7 +96,7 @@ class TopicFollower:
         while True:
             await self._poll(consumer, partition, _POLL_MS)
 
-    async def _replay(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
+    async def _replay(self, consumer: KafkaConsumer, partition: TopicPartition) -> None:
         """Pass on what is there already, or as much of it as time allows."""
         ends = await clients.shield_until_answered(consumer.end_offsets([partition]))
         until_s = monotonic() + _REPLAY_TIMEOUT_S
@@ -111,7 +111,7 @@ class TopicFollower:
             await self._poll(consumer, partition, _REPLAY_POLL_MS)
 
     async def _poll(
-        self, consumer: AIOKafkaConsumer, partition: TopicPartition, wait_ms: int
+        self, consumer: KafkaConsumer, partition: TopicPartition, wait_ms: int
     ) -> None:
         fetched = await consumer.getmany(timeout_ms=wait_ms)
         for record in fetched.get(partition, ()):
@@ -135,7 +135,7 @@ class TopicFollower:
         async with self._advanced:
             await self._advanced.wait_for(lambda: (self._next or 0) >= end)
 
-    async def _start_offset(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
+    async def _start_offset(self, consumer: KafkaConsumer, partition: TopicPartition) -> int:
         """The offset to begin with, by `since` or `replay_last`; the end if nothing fits."""
         if self._since is not None:
             at_ms = int(self._since.timestamp() * 1000)

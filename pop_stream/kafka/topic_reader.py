@@ -9,10 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from itertools import chain
 from typing import Final, TypeVar
 
-from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
-
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
@@ -154,7 +153,7 @@ async def _newest_records(
 
 
 async def _seek_newest(
-    consumer: AIOKafkaConsumer, most: Mapping[str, int]
+    consumer: KafkaConsumer, most: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
     """Seek to the newest records; returns the ends of partitions that have records."""
     partitions = [
@@ -175,7 +174,7 @@ async def _seek_newest(
 
 
 async def _batches(
-    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+    consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumedRecord], int], None]:
     """Records of each partition up to its end, possibly none, and the offset after them."""
     left = dict(ends)
@@ -190,7 +189,7 @@ async def _batches(
 
 
 async def _partition(
-    consumer: AIOKafkaConsumer, partition: TopicPartition
+    consumer: KafkaConsumer, partition: TopicPartition
 ) -> AsyncIterator[ConsumedRecord]:
     consumer.assign([partition])
     await consumer.seek_to_beginning(partition)
@@ -200,7 +199,7 @@ async def _partition(
 
 
 async def _until(
-    consumer: AIOKafkaConsumer, partition: TopicPartition, end: int
+    consumer: KafkaConsumer, partition: TopicPartition, end: int
 ) -> AsyncIterator[ConsumedRecord]:
     while await consumer.position(partition) < end:
         fetched = await consumer.getmany(partition, timeout_ms=_POLL_MS)

@@ -40,7 +40,7 @@ class DefinitionsOutboxRelay:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Look at once."""
+        """Publish what is in the outbox without waiting for the next interval."""
         self._woken.set()
 
     async def run(
@@ -49,7 +49,7 @@ class DefinitionsOutboxRelay:
         *,
         poll_every: timedelta = POLL_EVERY,
     ) -> None:
-        """Publish until cancelled; while Kafka or Postgres is away, try on.
+        """Publish until cancelled; retries while Kafka or Postgres is away.
 
         Args:
             published_versions: The version of each key's last record on the topic.

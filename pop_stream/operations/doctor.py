@@ -71,7 +71,7 @@ async def _file_findings(settings: Settings) -> list[str]:
 
 
 async def _kafka_findings(settings: Settings) -> list[str]:
-    """Without definitions nobody knows which parts are needed, so those are not asked."""
+    """Findings about definitions, and about the parts that these definitions need."""
     try:
         async with DefinitionFollower(settings, client_id="doctor") as follower:
             known = follower.current
@@ -91,7 +91,7 @@ async def _part_findings(settings: Settings, definitions: Definitions) -> list[s
 
 
 def _retention_findings(settings: Settings, live: timedelta | None = None) -> list[str]:
-    """Summaries must outlive the events they came from: else removed looks like lost.
+    """Summaries must outlive the events they came from, or a removed one looks like a loss.
 
     Args:
         settings: How long summaries are kept.

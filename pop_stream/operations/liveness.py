@@ -25,7 +25,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """Whoever reads topics as a group.
+    """A consumer group that must work off its topics.
 
     Attributes:
         name: Of the part, for a person.
@@ -68,7 +68,7 @@ async def find_stalled_parts(settings: Settings, definitions: Definitions) -> li
 
 
 def consumer_groups(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
-    """Every group that must deal with what it is sent."""
+    """Every group that must work off its topics."""
     events, ingest = names.agenda_events, "pop-stream ingest"
     yield ConsumerGroup("ingest", ingest, names.group("ingest"), [names.submissions])
     yield ConsumerGroup("the relay", ingest, names.group("relay"), [events])
@@ -104,7 +104,7 @@ async def _check(reader: ConsumerGroup, admin: KafkaAdmin, probe: KafkaLagProbe)
 
 
 async def _waiting(reader: ConsumerGroup, probe: KafkaLagProbe) -> Mapping[str, int]:
-    """How much waits by topic, and has not moved while we looked."""
+    """Records waiting by topic that did not move within `STALL_AFTER_S`."""
     counts = await asyncio.gather(
         *(_stalled_in(one, reader.group, reader.group_type, probe) for one in reader.topics)
     )
@@ -128,7 +128,7 @@ async def _stalled_in(
 
 
 async def _publish_tick(settings: Settings, names: Topics, admin: KafkaAdmin) -> None:
-    """Send what schedulers' own ticker sends: one that is frozen would look idle else."""
+    """Publish a tick, as schedulers do: a frozen scheduler without input looks idle."""
     if not await count_members(admin, names.group("scheduler")):
         return
     tick = encode(InsightTick(insight_id=""))

@@ -14,7 +14,7 @@ from pop_stream.settings import Settings
 
 
 class _LossyStream(io.TextIOBase):
-    """A file whose disk may be full: what it does not take is lost, and is no error."""
+    """A stream that drops what it cannot write, as on a full disk, without an error."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -75,7 +75,7 @@ _CLIENTS: Final = ("aiokafka", "confluent_kafka")
 
 
 class _RepeatFilter(logging.Filter):
-    """Lets a library say a thing once a minute, and nothing of what it tries again as an error.
+    """Passes a library's message once a minute, and as a warning where it retries.
 
     A client tells of every attempt to reach a broker that is away: several a second, of each.
     """

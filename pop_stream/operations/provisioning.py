@@ -67,7 +67,7 @@ async def event_retention(settings: Settings) -> timedelta | None:
 
 
 async def import_definitions(settings: Settings) -> list[str]:
-    """Take up what the topic alone knows, then the file, and publish; the keys published.
+    """Import definitions that only the topic has, then the file's; returns the keys published.
 
     What the topic alone knows was written there by hand, or before Postgres had definitions.
 

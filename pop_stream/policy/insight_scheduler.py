@@ -19,7 +19,7 @@ publishes what `drain_outbox` returns, and writes what `backlog.drain_delta` ret
 
 The pages and deltas of the backlog are its whole lasting state: `backlog.restore` brings a new
 scheduler to it after a crash. Pace, lag, idle runners and leases are in memory only and begin
-anew: a target depth is found again within seconds, and leases start at the restart.
+again: a target depth is found within seconds, and leases start at the restart.
 """
 
 from collections import Counter
@@ -159,7 +159,7 @@ class InsightScheduler:
         return self.backlog.insight
 
     def reconfigure(self, insight: Insight) -> None:
-        """Follow a definition from now on, and ask every customer's share anew."""
+        """Follow a definition from now on, and ask every customer's share again."""
         self.has_definition = True
         self.backlog.reconfigure(insight)
 
@@ -443,7 +443,7 @@ class InsightScheduler:
 
     def _figures_within(self, now: float, ttl_s: float) -> FairnessFigures:
         known = self._figures
-        # A clock that was set back makes a known figure one of the future: compute it anew.
+        # A clock that was set back makes a known figure one of the future: compute it again.
         if known is None or not 0.0 <= now - known.at < max(_FIGURES_TTL_S, ttl_s):
             queue = self.backlog.queue
             mean = forecast.mean_service(self.backlog, now)

@@ -1,4 +1,4 @@
-"""One insight that this worker owns: its scheduler, its rows, and the state of its topic."""
+"""One insight of an owned partition: its scheduler, its rows, and the state of its topic."""
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ _RETRY_AFTER_S: Final = 10.0
 class Checkpoints:
     """When an insight's next checkpoint on `pop.decisions` is due.
 
-    Two are also at least as many bytes of decisions apart as a checkpoint has, so that they
-    cost little beside the rounds.
+    Between two checkpoints lie at least ten minutes, and decisions of as many bytes as the
+    former has, so that checkpoints cost little beside the rounds.
 
     Attributes:
         decided: Bytes of decisions since the last one.
@@ -43,7 +43,7 @@ class Checkpoints:
         """The state that a round is about to be chosen from; empty if none is due.
 
         An insight's first round needs none. The first one after it was read from the table
-        has one: the scheduler begins anew with leases and tokens.
+        has one: leases and tokens began again with the restart.
         """
         if not backlog.rounds:
             self._is_first, self._not_before = False, now + CHECKPOINT_EVERY_S
@@ -63,7 +63,7 @@ class Checkpoints:
 
 @dataclass(slots=True)
 class OwnedInsight:
-    """One insight of a partition that this worker owns.
+    """One insight of a partition that this process owns.
 
     Attributes:
         partition: Of `pop.ready`.
@@ -126,7 +126,7 @@ def save_backlogs(insights: Sequence[OwnedInsight], offset: int) -> None:
     """Write what a record changed, so that the last row alone says that all of it is written.
 
     Rows are written in order, so one that a crash left in the changelog stands for all before
-    it. The others get the offset before: read anew, the record is handled again.
+    it. The others get the offset before: after a crash the record is handled again.
 
     Args:
         insights: Those that the record changed.

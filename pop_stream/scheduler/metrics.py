@@ -75,7 +75,7 @@ _COUNTERS: Final[Sequence[tuple[str, str, Callable[[OwnedInsight], int]]]] = (
     ),
     (
         "pop_leases_expired",
-        "Attempts whose lease ended, since this worker took the insight over",
+        "Attempts whose lease ended, since this process took the insight over",
         lambda owned: owned.backlog.attempts.leases_expired,
     ),
     (
@@ -97,8 +97,8 @@ class SchedulerCollector(Collector):
     """Gauges per insight, and per customer for those with the largest backlogs.
 
     Args:
-        insights: The insights of this worker now.
-        clock: For figures that fade.
+        insights: The insights of this process now.
+        clock: For figures that decay.
     """
 
     def __init__(self, insights: Callable[[], Sequence[OwnedInsight]], clock: Clock) -> None:
@@ -106,12 +106,12 @@ class SchedulerCollector(Collector):
         self._clock = clock
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """All families; costs a look at every customer."""
+        """All families; each scrape looks at every customer of every insight."""
         now, insights = self._clock.now(), self._insights()
-        for name, help_text, checked_value in _INSIGHT_GAUGES:
+        for name, help_text, value_of in _INSIGHT_GAUGES:
             family = GaugeMetricFamily(f"pop_insight_{name}", help_text, labels=["insight"])
             for owned in insights:
-                family.add_metric([owned.insight_id], checked_value(owned, now))
+                family.add_metric([owned.insight_id], value_of(owned, now))
             yield family
         for name, help_text, count_of in _COUNTERS:
             counter = CounterMetricFamily(name, help_text, labels=["insight"])
@@ -148,11 +148,11 @@ def _sum_others(rest: Sequence[CustomerShare]) -> CustomerShare:
 def _customers(
     shown: Sequence[tuple[OwnedInsight, Sequence[CustomerShare]]],
 ) -> Iterable[GaugeMetricFamily]:
-    for name, help_text, checked_value in _CUSTOMER_GAUGES:
+    for name, help_text, value_of in _CUSTOMER_GAUGES:
         family = GaugeMetricFamily(
             f"pop_customer_{name}", help_text, labels=["insight", "customer"]
         )
         for owned, customers in shown:
             for one in customers:
-                family.add_metric([owned.insight_id, one.customer_id], checked_value(one))
+                family.add_metric([owned.insight_id, one.customer_id], value_of(one))
         yield family

@@ -10,8 +10,8 @@ Four things stand between the agent's loop and `ReadyEventHandler.handle`:
 - A record that cannot be handled is split until only its unusable parts are left, and those are
   dead-lettered. No exception leaves `process`: Faust would acknowledge the record.
 
-Records written before the partition was gained are all read before anything is chosen, for they
-may hold or cancel what precedes them, or bring what is more urgent.
+Records written before the partition was gained are read before anything is chosen, for two
+seconds at most: they may hold or cancel what precedes them, or bring what is more urgent.
 """
 
 import asyncio
@@ -41,6 +41,19 @@ MAX_SPLIT_FAILURES: Final = 64
 """Most failures while one record is split; what is left then is not split further. Each may
 cost that the partition is loaded again. Three unusable parts among 500 are found with fewer."""
 
+REREAD_RECORDS: Final = 1_000
+"""Records that are read again if no row says up to which offset records were handled."""
+
+MAX_CATCH_UP_S: Final = 2.0
+"""For so long no choice is made while records from before the assignment remain. Beyond it idle
+pullers cost more than the order is worth."""
+
+_RETRIABLE: Final = (KafkaError, OSError)
+
+T = TypeVar("T")
+
+_log = structlog.get_logger()
+
 
 async def split_poison(
     value: bytes | None, handle: Callable[[bytes | None], Awaitable[None]]
@@ -68,20 +81,6 @@ async def split_poison(
             else:
                 waiting += reversed(halves)
     return found
-
-
-REREAD_RECORDS: Final = 1_000
-"""Records that are read again if no row says up to which offset records were handled."""
-
-MAX_CATCH_UP_S: Final = 2.0
-"""For so long no choice is made while records from before the assignment remain. Beyond it idle
-pullers cost more than the order is worth."""
-
-_RETRIABLE: Final = (KafkaError, OSError)
-
-T = TypeVar("T")
-
-_log = structlog.get_logger()
 
 
 class PartitionProcessor:

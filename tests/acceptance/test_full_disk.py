@@ -54,7 +54,7 @@ async def refusal(system, method, path, **body):
 
 
 async def test_a_full_disk_is_reported_and_costs_nothing_that_was_accepted(disk, monkeypatch):
-    async with running(monkeypatch, folder=disk, pullers=1, keeps_servers=True) as system:
+    async with running(monkeypatch, folder=disk, pullers=1, restarts_servers=True) as system:
         async with system.load("full") as load:
             await system.more_started(load.run, 20)
             broker = system.stack.servers.processes["kafka"]

@@ -287,5 +287,5 @@ async def test_clocks_hours_apart_neither_stop_nor_repeat_nor_delay_anything(sys
 async def skewed(system, part, folder, hours):
     """Start a part anew, with a clock that is so far ahead."""
     (folder / part).write_text(str(3600 * hours))
-    python, _, _, *command = system.supervisor._kept[part].part.command
+    python, _, _, *command = system.supervisor._supervised[part].part.command
     await system.restart(part, python, str(SKEWED), str(folder / part), *command)

@@ -112,7 +112,7 @@ async def test_what_a_broker_leads_is_read_on_at_once_when_it_hands_over_and_goe
     system, monkeypatch
 ):
     """The others hold fetches that were asked for before, without these partitions."""
-    monkeypatch.setattr(fetcher, "held_s", lambda _: 2 * SOON_S)
+    monkeypatch.setattr(fetcher, "fetch_wait_s", lambda _: 2 * SOON_S)
     topic = f"{system.settings.topic_prefix}handed-over"
     async with connections.admin_client(system.settings) as admin:
         await admin.create_topics([NewTopic(topic, 6, 3)])

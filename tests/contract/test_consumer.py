@@ -60,7 +60,7 @@ async def take(consumer: AIOKafkaConsumer) -> list[bytes | None]:
 
 
 @pytest.mark.timeout(60)
-async def test_a_reader_that_was_busy_is_not_deaf_afterwards(settings, topic, consumer):
+async def test_a_reader_that_was_busy_gets_new_records_at_once(settings, topic, consumer):
     """While it is busy its client may ask for no other partition, and leave this one out."""
     async with connections.publisher(settings, client_id="writer") as publisher:
         await publisher.publish([Record(topic, b"k", b"first", 0)])
@@ -87,7 +87,7 @@ async def test_what_comes_until_the_reader_is_due_comes_in_one_batch(settings, t
 
 
 @pytest.mark.timeout(60)
-async def test_who_is_in_a_hurry_is_given_what_there_is(settings, topic, consumer):
+async def test_an_expedited_reader_gets_what_there_is(settings, topic, consumer):
     pacer = BatchPacer(0.0, relaxed_interval_s=30.0)
     pacer.pace_fetches(consumer)
     async with connections.publisher(settings, client_id="writer") as publisher:
@@ -110,9 +110,7 @@ async def patient(settings, topic, monkeypatch) -> AsyncIterator[AIOKafkaConsume
 
 
 @pytest.mark.timeout(60)
-async def test_who_is_given_other_partitions_does_not_wait_for_the_fetch_before(
-    settings, topic, patient
-):
+async def test_new_partitions_do_not_wait_for_the_fetch_before(settings, topic, patient):
     mine, others = TopicPartition(topic, 0), TopicPartition(topic, 1)
     async with connections.publisher(settings, client_id="writer") as publisher:
         await publisher.publish([Record(topic, b"k", b"one", 1)])
@@ -125,7 +123,7 @@ async def test_who_is_given_other_partitions_does_not_wait_for_the_fetch_before(
 
 
 @pytest.mark.timeout(60)
-async def test_what_else_is_asked_does_not_wait_for_a_fetch_that_is_held(topic, patient):
+async def test_other_requests_do_not_wait_for_a_held_fetch(topic, patient):
     mine = TopicPartition(topic, 0)
     patient.assign([mine])
     await patient.seek_to_end(mine)

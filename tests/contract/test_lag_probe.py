@@ -191,7 +191,7 @@ async def test_so_is_what_was_removed_before_anyone_came(queues):
     assert await lags(queues, MEDIA, VIDEO) == {MEDIA: [0, 1]}
 
 
-async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
+async def test_each_insight_has_its_own_lag_and_unknown_ones_are_absent(queues):
     await queues.emit(MEDIA, 4)
     await queues.emit(VIDEO, 6)
     await queues.commit(MEDIA, {0: 1, 1: 1})

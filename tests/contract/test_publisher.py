@@ -145,7 +145,7 @@ async def test_partitions_are_counted(press):
     assert await press.publisher.partitions(press.topic) == 4
 
 
-async def test_what_nobody_acknowledges_is_told(press):
+async def test_a_record_without_acknowledgement_raises(press):
     with pytest.raises(UnavailableError):
         await press.publish_in_vain()
     await press.publisher.publish([Record(press.topic, b"k", b"later", 0)])
@@ -176,7 +176,7 @@ async def test_many_small_records_and_a_large_one_keep_their_order(press):
     assert await press.written() == sorted(written, key=lambda one: one[0])
 
 
-async def test_it_is_told_where_each_record_was_written(press):
+async def test_publish_returns_where_each_record_was_written(press):
     values = [b"%d" % number for number in range(200)]
     values[50] = b"v" * 100_000
     records = [Record(press.topic, b"k%d" % n, value) for n, value in enumerate(values)]
@@ -195,7 +195,7 @@ async def test_records_that_name_no_partition_keep_the_order_of_those_that_do(pr
     assert [value for _, _, value, _ in await press.written()] == [b"%d" % n for n in range(50)]
 
 
-async def test_a_batch_that_nobody_acknowledges_is_told(kafka_press, settings):
+async def test_a_batch_without_acknowledgement_raises(kafka_press, settings):
     producer = clients.producer(settings, client_id="vain")
     records = [Record(f"{kafka_press.topic}.missing", b"k", b"lost", 0) for _ in range(100)]
     async with KafkaPublisher(producer, acknowledge_timeout=timedelta(seconds=1)) as publisher:

@@ -123,7 +123,7 @@ class World:
         evidence.emissions = [
             one for one in evidence.emissions if one.agenda_id.startswith(f"{run}-")
         ]
-        return evaluate(evidence, dict.fromkeys(accepted, inf), [])  # told of in time or not
+        return evaluate(evidence, dict.fromkeys(accepted, inf), [])  # reported in time or not
 
 
 SURE = Retry(within=timedelta(seconds=PATIENCE_S))

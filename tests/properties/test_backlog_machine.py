@@ -183,11 +183,11 @@ class BacklogMachine(RuleBasedStateMachine):
         for event in self.backlog.drain_outbox().lifecycle:
             self.fold_event(event)
         for one in chosen:
-            self.fold_event(self.told(AgendaEmitted, one.agenda_id, one.attempt))
+            self.fold_event(self.event_of(AgendaEmitted, one.agenda_id, one.attempt))
         self.store.save(self.backlog)
         return changed, [(one.agenda_id, one.attempt, one.customer_id) for one in chosen]
 
-    def told(self, kind, agenda_id, attempt, **fields):
+    def event_of(self, kind, agenda_id, attempt, **fields):
         at = START + timedelta(seconds=self.now - BEGAN)
         return kind(agenda_id=agenda_id, at=at, insight_id="media", attempt=attempt, **fields)
 
@@ -358,7 +358,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def sees(self, agenda_id):
         """A puller has its record, whatever a crash made the scheduler forget."""
         attempt = self.model[agenda_id].attempt
-        self.fold_event(self.told(AgendaEmitted, agenda_id, attempt))
+        self.fold_event(self.event_of(AgendaEmitted, agenda_id, attempt))
         return attempt
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
@@ -371,7 +371,9 @@ class BacklogMachine(RuleBasedStateMachine):
         is_news = known.state != "claimed"
         known.state = "claimed"
         attempt = self.sees(agenda_id)
-        self.fold_event(self.told(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1))
+        self.fold_event(
+            self.event_of(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1)
+        )
         claimed, chosen = self.event(
             lambda backlog, _: backlog.claim(agenda_id, attempt, self.now), slots, crash
         )
@@ -384,14 +386,14 @@ class BacklogMachine(RuleBasedStateMachine):
         if agenda_id is None:
             return
         attempt = self.sees(agenda_id)
-        self.fold_event(self.told(AgendaSucceeded, agenda_id, attempt))
+        self.fold_event(self.event_of(AgendaSucceeded, agenda_id, attempt))
         self.end(agenda_id, State.SUCCEEDED)
         spent = data.draw(
             st.sampled_from([{}, {"cut": 0.0}, {"cut": 0.3}, {"cut": 9.0, "mix": 0.01}])
         )
-        told = settled(agenda_id, attempt, **spent)
+        end = settled(agenda_id, attempt, **spent)
         ended, chosen = self.event(
-            lambda backlog, _: backlog.settle(told, self.now), slots, crash
+            lambda backlog, _: backlog.settle(end, self.now), slots, crash
         )
         assert ended
         self.take_round(chosen, slots)
@@ -403,11 +405,11 @@ class BacklogMachine(RuleBasedStateMachine):
             return
         attempt = self.sees(agenda_id)
         self.fold_event(
-            self.told(AgendaFailed, agenda_id, attempt, message="no", retryable=not final)
+            self.event_of(AgendaFailed, agenda_id, attempt, message="no", retryable=not final)
         )
-        told = failed(agenda_id, attempt, retryable=not final, cut=0.3)
+        end = failed(agenda_id, attempt, retryable=not final, cut=0.3)
         ended, chosen = self.event(
-            lambda backlog, _: backlog.settle(told, self.now), slots, crash
+            lambda backlog, _: backlog.settle(end, self.now), slots, crash
         )
         assert ended
         if final:
@@ -418,7 +420,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(slots=st.integers(0, 3), crash=CRASHES)
     def fall_silent(self, slots, crash):
-        """Every puller is dead: what is with one, and what was told to stop, comes back."""
+        """Every puller is dead: what is with one, and what was to stop, comes back."""
         silent = sorted(
             one
             for one, known in self.model.items()
@@ -426,7 +428,7 @@ class BacklogMachine(RuleBasedStateMachine):
         )
 
         def expire(backlog, _):
-            # What was let go and told to stop in the same event has its lease anew.
+            # What was let go and was to stop in the same event has a new lease.
             relayed_until = self.now if self.is_kept else EVER * 3
             return backlog.attempts.expire_leases(relayed_until, self.now)
 
@@ -575,7 +577,7 @@ class BacklogMachine(RuleBasedStateMachine):
             )
 
     @invariant()
-    def what_was_told_adds_up_to_where_it_is(self):
+    def what_was_published_adds_up_to_where_it_is(self):
         for agenda_id, known in self.model.items():
             summary = self.summaries.get(agenda_id)
             if summary is not None:
@@ -623,8 +625,8 @@ class BacklogMachine(RuleBasedStateMachine):
             assert rounds[0] == rounds[1]
             assert rounds[0] == parts.choose(cut, at) + parts.choose(7 - cut, at)
             for number, chosen in enumerate(rounds[0]):
-                told = settled(chosen.agenda_id, chosen.attempt, cut=0.1 + number / 3)
-                assert [one.settle(told) for one in (live, whole, parts)] == [True] * 3
+                end = settled(chosen.agenda_id, chosen.attempt, cut=0.1 + number / 3)
+                assert [one.settle(end) for one in (live, whole, parts)] == [True] * 3
         assert live.unclaimed == whole.unclaimed
         assert live.next_page == whole.next_page
 

@@ -345,7 +345,7 @@ def test_with_aging_the_wait_is_bounded_by_steps_and_then_by_fair_turns(
 def test_an_arriving_customer_gets_nothing_for_what_the_others_turned_out_to_cost(
     incumbents, out, steps, cost
 ):
-    """Ends are heard in batches, and who comes with them begins where true charges led."""
+    """Ends are reported in batches, and who comes with them begins where true charges led."""
     rivals = dict(zip("abc", incumbents, strict=False))
     world = World({one: Share(weight=weight) for one, (weight, _) in rivals.items()})
     for one, (_, charged) in rivals.items():
@@ -558,7 +558,7 @@ def test_a_rate_limit_holds_over_every_interval(rate, burst, waits):
     ),
 )
 def test_nobody_eligible_is_behind_the_clock(shares, steps):
-    """What the restoring of a queue and the joining of newcomers lean on."""
+    """What the restoring of a queue and the joining of customers that join lean on."""
     world = World(shares)
     waiting = {}
     for step, choice in steps:

@@ -123,13 +123,13 @@ class FairnessMachine(RuleBasedStateMachine):
         self.made += len(names)
         after, cost_s = self.now - START.timestamp(), self.costs[customer]
         alike = [placed(one, customer, after=after, cost_s=cost_s) for one in names]
-        told = [
+        reported = [
             placed(
                 one, customer, after=after, cost_s=cost_s, priority=priority, fairness_key=key
             )
             for one, (priority, key) in zip(names, wanted, strict=True)
         ]
-        self.kept.place(told)
+        self.kept.place(reported)
         self.twin.place(alike)
         self.waiting[customer] += names
         self.twins_waiting[customer] += names
@@ -150,8 +150,8 @@ class FairnessMachine(RuleBasedStateMachine):
     def end(self, index):
         customer, agenda_id, attempt, weight = self.out.pop(index)
         spent = self.spent(customer)
-        told = settled(agenda_id, attempt, noop=spent)
-        assert self.backlog.settle(told, self.now)
+        reported = settled(agenda_id, attempt, noop=spent)
+        assert self.backlog.settle(reported, self.now)
         _, other, attempt = self.twins_out.pop(index)
         assert self.twin.backlog.settle(settled(other, attempt, noop=spent), self.now)
         self.gaps.serve(CUSTOMERS.index(customer), spent / weight)
@@ -298,7 +298,7 @@ class FairnessMachine(RuleBasedStateMachine):
 
         That is over every interval in which both may go, so from a return on as well; and the
         one that waits for its turn sees no more than that go before it. Who had no token when
-        its turn came is passed over from that pick on.
+        its turn came is skipped from that pick on.
         """
         if not self.is_exact:
             return

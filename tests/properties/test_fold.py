@@ -80,7 +80,7 @@ sound = st.integers(1, 3).flatmap(events_of)
 
 @st.composite
 def retold(draw):
-    """A sound attempt, and the same in another order with some of it told again."""
+    """A sound attempt, and the same in another order with some of it reported again."""
     events = draw(sound)
     again = draw(st.lists(st.sampled_from(events))) if events else []
     return events, draw(st.permutations(events + again))
@@ -116,7 +116,7 @@ def test_percents_agree_whatever_the_order(story):
 
 
 @given(sound, st.data())
-def test_an_event_told_again_changes_nothing(events, data):
+def test_an_event_reported_again_changes_nothing(events, data):
     summary, _ = fold_all(None, events)
     if events:
         assert fold(summary, data.draw(st.sampled_from(events))) == summary

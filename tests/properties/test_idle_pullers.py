@@ -13,12 +13,12 @@ from pop_stream.policy.flow_control.target_depth import FlowCounts, TargetDepth
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 pullers = st.sampled_from("pqr")
-told = st.lists(
+reported = st.lists(
     st.tuples(st.floats(0, 2 * FRESH_FOR_S), st.dictionaries(pullers, st.integers(-2, 60)))
 )
 
 
-@given(told, st.floats(0, 3 * FRESH_FOR_S))
+@given(reported, st.floats(0, 3 * FRESH_FOR_S))
 def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
     idle, now, last = IdleRunnerCounts(), 0.0, {}
     for pause, counts in words:
@@ -30,7 +30,7 @@ def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
     assert idle.count(now) == sum(lately)
 
 
-@given(told)
+@given(reported)
 def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
     idle, now = IdleRunnerCounts(), 10.0
     for pause, counts in words:

@@ -210,10 +210,10 @@ def ports() -> ApiPorts:
 
 @asynccontextmanager
 async def open_api(
-    *, pace: StreamTiming = QUICK, door: QuotaLedger | None = None, **settings: Any
+    *, timing: StreamTiming = QUICK, quota_ledger: QuotaLedger | None = None, **settings: Any
 ) -> AsyncIterator[ApiUnderTest]:
-    behind = replace(ports(), door=door)
-    app = create_app(behind, Settings(**settings), pace=pace)
+    behind = replace(ports(), quota_ledger=quota_ledger)
+    app = create_app(behind, Settings(**settings), timing=timing)
     async with TestClient(TestServer(app)) as client:
         yield ApiUnderTest(
             client,

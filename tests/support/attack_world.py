@@ -117,7 +117,7 @@ class AttackWorld:
 
 
 @asynccontextmanager
-async def open_world(*, customers=("acme",), pace=QUICK, **changes):
+async def open_world(*, customers=("acme",), timing=QUICK, **changes):
     """Two customers' world; `changes` are ports of the API that are not the usual ones."""
     behind = replace(ports(), **changes)
     insights = [
@@ -171,7 +171,7 @@ async def open_world(*, customers=("acme",), pace=QUICK, **changes):
         ids[whose] = key.id
     verifier = TokenVerifier(RULES, Jwks(Issuer(jwk(RSA, "k1")), behind.clock))
     credentials = CredentialVerifier(ApiKeyCache(behind.keys, behind.clock), verifier)
-    app = create_app(replace(behind, authenticator=credentials), SETTINGS, pace=pace)
+    app = create_app(replace(behind, authenticator=credentials), SETTINGS, timing=timing)
     async with TestClient(TestServer(app)) as client:
         yield AttackWorld(
             client,
@@ -297,7 +297,7 @@ def names_of(route):
 
 
 def ids_on(world, route, whose=None):
-    """Ids for the path: of what is whose it is told; versions and attempts are the first."""
+    """Ids for the path, of objects of the owner; versions and attempts are the first."""
     parameter, *_ = names = names_of(route) or [""]
     if not parameter:
         return {}

@@ -267,7 +267,7 @@ def _decorate_answers(point: CrashPoint) -> None:
     """The end comes after a call that succeeded."""
 
     for adapter, method in {
-        "api.pulled": [(KafkaHttpDeliveries, "take")],
+        "api.pulled": [(KafkaHttpDeliveries, "poll")],
         "api.defined": [(PostgresDefinitions, "change")],
         "puller.committed": [(ClaimCommitter, "commit"), (ShareGroupConsumer, "acknowledge")],
         "rollup.folded": [(PostgresSummaries, "fold")],

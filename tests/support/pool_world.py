@@ -1,4 +1,4 @@
-"""Helpers of `test_pools.py` and of other tests."""
+"""A scheduler of a resource pool on in-memory ports."""
 
 from dataclasses import replace
 

@@ -95,7 +95,7 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
         )
         url, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
         tasks = await enter(asyncio.TaskGroup())
-        app = create_app(ports, settings, pace=QUICK)
+        app = create_app(ports, settings, timing=QUICK)
         answered: list[tuple[str, str]] = []
 
         async def note(request: web.Request, _: web.StreamResponse) -> None:

@@ -1,4 +1,4 @@
-"""Helpers of `test_event_handler.py` and of other tests."""
+"""A scheduler on in-memory ports, and what it published."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -46,7 +46,7 @@ class FailingTable(MemoryReadyTable):
         super().__init__()
         self.saved = {}
 
-    def keep(self):
+    def save(self):
         self.saved = dict(self.data)
 
     def crash(self):
@@ -151,17 +151,17 @@ class SchedulerWorld:
         return next(one for one in self.handler.insights() if one.insight_id == insight_id)
 
 
-async def nothing_more(starts):
+async def no_more_rows(starts):
     """The rows are in the world's table already."""
     for one, start in starts.items():
         yield one.partition, (), start
 
 
-def scheduler_on(world, *passed_over):
-    """A scheduler whose topic holds these records, as (offset, value)."""
+def scheduler_on(world, *skipped):
+    """A scheduler beside whose stream these records can be read, as (offset, value)."""
 
     async def read_skipped(partition, start, end):
-        for offset, value in passed_over:
+        for offset, value in skipped:
             if start <= offset < end:
                 yield SimpleNamespace(
                     topic="t.ready",
@@ -180,7 +180,7 @@ def scheduler_on(world, *passed_over):
         create_topic=world.create_topic,
         read_skipped=read_skipped,
         read_newest=world.publisher.read_newest,
-        read_to_end=nothing_more,
+        read_to_end=no_more_rows,
         partitions=PARTITIONS,
         ownership=PartitionOwnership(timedelta(seconds=6)),
     )

@@ -54,7 +54,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class CommandEndpoints:
-    """The handlers that change what is to happen to agendas."""
+    """The handlers of commands for agendas."""
 
     def __init__(  # every port that commands need, named once
         self,
@@ -144,7 +144,7 @@ class CommandEndpoints:
         request: web.Request,
         not_possible: Counter[SkipReason],
     ) -> int:
-        """Do it, or only look if that is wanted; how many it was, or would be, done to."""
+        """Publish the command, or only count if it is a dry run; how many agendas it is for."""
         if command_request.action == "delete":
             if not command_request.dry_run:
                 await self._agendas.delete([one.agenda_id for one in agendas])
@@ -165,7 +165,7 @@ class CommandEndpoints:
         request: web.Request,
         not_possible: Counter[SkipReason],
     ) -> Sequence[LifecycleEvent]:
-        """What runs them again, but for those of which it is counted why it cannot be."""
+        """The events that run the agendas again; why others cannot run is counted."""
         again = Rerun(
             operations=command_request.operations,
             hold=command_request.hold,

@@ -128,7 +128,7 @@ class ProgressEndpoints:
 
 
 def found(value: T | None, kind: Kind, object_id: str) -> T:
-    """The value, if there is one.
+    """The value that was read, unless there is none.
 
     Raises:
         NotFoundError: If there is none.

@@ -126,7 +126,7 @@ def page_of(request: web.Request, principal: Principal) -> PageRequest:
 
 
 def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
-    """The selection, within what belongs to the caller: a customer never sees more.
+    """The selection, narrowed to the caller's own agendas if the caller is a customer.
 
     A customer who names others gets what it would if they did not exist: nothing.
     """

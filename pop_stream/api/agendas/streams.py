@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class WatchSnapshot:
-    """What there was to see of a subject.
+    """A subject as it was last read.
 
     Attributes:
         version: Not newer than the content, so a change between the two is seen again.
@@ -48,7 +48,7 @@ class WatchSnapshot:
 
 
 class WatchSource(Protocol):
-    """Where a hub looks; both methods raise UnavailableError while the database is away."""
+    """What a hub reads from; both methods raise UnavailableError while the database is away."""
 
     async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per subject that differs after every change; absent for unknown ones."""
@@ -60,7 +60,7 @@ class WatchSource(Protocol):
 
 
 class _WatchedSubject:
-    """What is watched, by whom, and what was last seen of it.
+    """A subject with its watches and its newest snapshot.
 
     Attributes:
         was_read: Whether a look for it was answered, be it with nothing.
@@ -106,7 +106,7 @@ class Watch:
         return self._hub.is_closed or self.is_disconnected()
 
     def wake(self) -> None:
-        """Let the watcher look again."""
+        """Wake the watcher, which reads the snapshot again."""
         self._woken.set()
 
     async def wait(self, within_s: float) -> bool:
@@ -121,7 +121,7 @@ class Watch:
 
 
 class WatchHub:
-    """Looks on behalf of all watchers of one kind of subject.
+    """Reads subjects of one kind for all who watch them.
 
     Args:
         source: Where to look.
@@ -140,7 +140,7 @@ class WatchHub:
 
     @contextmanager
     def watch(self, subject_id: str, is_disconnected: Callable[[], bool]) -> Iterator[Watch]:
-        """Watch a subject until the context is left; the last to leave ends the looking.
+        """Watch a subject until the context is left; without a watch it is not read any more.
 
         Args:
             subject_id: Of an agenda or a link.
@@ -180,7 +180,7 @@ class WatchHub:
         return watch.snapshot
 
     async def run(self) -> None:
-        """Look until cancelled: for a new watch at once, for all every tick."""
+        """Read until cancelled: for a new watch at once, for all watches every tick."""
         now = asyncio.get_running_loop().time
         due = now()
         while True:
@@ -324,11 +324,13 @@ class LinkSource:
 class StreamEndpoints:
     """The handlers of event streams, and the hubs all streams of the process share."""
 
-    def __init__(self, summaries: SummaryReader, metrics: Metrics, pace: StreamTiming) -> None:
-        self._agendas = WatchHub(AgendaSource(summaries), tick=pace.tick)
-        self._links = WatchHub(LinkSource(summaries), tick=pace.tick)
+    def __init__(
+        self, summaries: SummaryReader, metrics: Metrics, timing: StreamTiming
+    ) -> None:
+        self._agendas = WatchHub(AgendaSource(summaries), tick=timing.tick)
+        self._links = WatchHub(LinkSource(summaries), tick=timing.tick)
         self._metrics = metrics
-        self._timing = pace
+        self._timing = timing
 
     @property
     def appears_within(self) -> timedelta:
@@ -349,7 +351,7 @@ class StreamEndpoints:
         return await self._serve(request, self._links, "link")
 
     async def run(self, _: web.Application) -> AsyncIterator[None]:
-        """Look for changes for as long as the application runs."""
+        """Run the hubs for as long as the application runs; a cleanup context of aiohttp."""
         looking = [asyncio.create_task(hub.run()) for hub in (self._agendas, self._links)]
         yield
         for task in looking:
@@ -384,11 +386,11 @@ class StreamEndpoints:
 class _EventStream:
     """One client's stream."""
 
-    def __init__(self, request: web.Request, event: str, pace: StreamTiming) -> None:
+    def __init__(self, request: web.Request, event: str, timing: StreamTiming) -> None:
         self._request = request
         self._event = event.encode()
-        self._heartbeat_s = pace.heartbeat.total_seconds()
-        self._slow_after_s = pace.slow_after.total_seconds()
+        self._heartbeat_s = timing.heartbeat.total_seconds()
+        self._slow_after_s = timing.slow_after.total_seconds()
         self._response = web.StreamResponse(headers=_HEADERS)
 
     async def follow(self, watch: Watch) -> web.StreamResponse:
@@ -430,7 +432,7 @@ class _EventStream:
 
 
 def _subject(object_id: str, request: web.Request) -> str:
-    """The object as its caller sees it: who sees the same shares one look."""
+    """The id of the subject; callers who see the same of an object share one subject."""
     customer_id = principal_of(request).customer_id
     return object_id if customer_id is None else f"{object_id}{_SEPARATOR}{customer_id}"
 

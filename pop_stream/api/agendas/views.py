@@ -120,7 +120,7 @@ def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
 
 
 def operation_views(summary: Summary) -> tuple[OperationView, ...]:
-    """All operations: the agenda's, those appended, those only a puller spoke of."""
+    """All operations: the agenda's, those appended, and those that only a puller reported."""
     types = {**_types(summary.body), **_types_of_appended(summary.appended)}
     appended_by = {appended_name(one): one.by for one in summary.appended}
     names = dict.fromkeys((*summary.operation_names, *appended_by, *summary.operations))

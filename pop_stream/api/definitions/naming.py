@@ -18,13 +18,13 @@ from pop_stream.ports.definitions import DefinitionStore
 
 
 class IdResolver:
-    """Finds definitions of one kind by what callers call them."""
+    """Resolves what callers call a definition of one kind to its id."""
 
     def __init__(self, kind: Kind, store: DefinitionStore) -> None:
         self._kind = kind
         self._store = store
 
-    def meant(self, named: str, principal: Principal) -> Sequence[str]:
+    def candidates(self, named: str, principal: Principal) -> Sequence[str]:
         """The ids that a caller may mean, likeliest first; customers choose templates' only."""
         return candidate_ids(named, principal) if self._kind == "template" else (named,)
 
@@ -32,14 +32,14 @@ class IdResolver:
         """The ids that the path may mean; an operator may leave the only customer out."""
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
         if not principal.is_operator or principal is ANYONE or self._kind != "template":
-            return self.meant(named, principal)
+            return self.candidates(named, principal)
         found = (
             () if is_qualified(named) else await with_timeout(self._store.find_by_name(named))
         )
         return (resolve_unique(named, found),)
 
-    async def seen(self, request: web.Request) -> VersionedDefinition | None:
-        """What the path means, as far as the caller may see it."""
+    async def resolve_visible(self, request: web.Request) -> VersionedDefinition | None:
+        """The definition that the path means; None if the caller sees none."""
         if not id_pattern(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
             return None
         for object_id in await self.named(request):
@@ -49,8 +49,8 @@ class IdResolver:
                 return stored
         return None
 
-    async def target(self, request: web.Request, *, creates: bool = False) -> str:
-        """The id of what is to be changed, be it there or not.
+    async def resolve_target(self, request: web.Request, *, creates: bool = False) -> str:
+        """The id of the definition that a request changes, whether or not it exists.
 
         Args:
             request: Whose path names it.
@@ -64,12 +64,12 @@ class IdResolver:
             return named
         if not id_pattern(f"{self._kind}_id").fits(named):
             raise NotFoundError(self._kind, named[:200])
-        stored = await self.seen(request)
-        return self.meant(named, principal)[0] if stored is None else stored.definition.id
+        stored = await self.resolve_visible(request)
+        return self.candidates(named, principal)[0] if stored is None else stored.definition.id
 
-    async def fresh(self, named: str, principal: Principal) -> str:
-        """The id of what a caller defines as new, or of its own that is called so already."""
-        meant = self.meant(named, principal)
+    async def resolve_new(self, named: str, principal: Principal) -> str:
+        """The id of a new definition, or of the caller's own that has the name already."""
+        meant = self.candidates(named, principal)
         for object_id in meant[1:]:
             stored = await with_timeout(
                 self._store.get(self._kind, object_id, seen_by=principal.customer_id)
@@ -89,6 +89,6 @@ class IdResolver:
 
 
 def ownership(stored: VersionedDefinition) -> Ownership:
-    """Whose it is; pools are the operators' business alone."""
+    """Whose it is; pools belong to operators."""
     one = stored.definition
     return one.ownership if isinstance(one, SharedDefinition | Customer) else Ownership(None)

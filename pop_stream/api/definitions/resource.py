@@ -76,7 +76,7 @@ class DefinitionEndpoints:
         self._on_defined = on_defined
 
     async def get_all(self, request: web.Request) -> web.Response:
-        """A page of those that the caller sees."""
+        """A page of the definitions that the caller sees."""
         principal = principal_of(request)
         wanted = parse_list(
             self.kind,
@@ -84,7 +84,7 @@ class DefinitionEndpoints:
                 (name, one)
                 for name, value in request.query.items()
                 for one in (
-                    self._id_resolver.meant(value, principal) if name == "id" else (value,)
+                    self._id_resolver.candidates(value, principal) if name == "id" else (value,)
                 )
             ],
             seen_by=principal.customer_id,
@@ -98,14 +98,14 @@ class DefinitionEndpoints:
         return _json(page, HTTPStatus.OK)
 
     async def get_one(self, request: web.Request) -> web.Response:
-        """One, with its version as ETag."""
+        """One definition, with its version as ETag."""
         stored = await self.find(request)
         if is_known(request, stored):
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=etag(stored))
         return await self._answer(request, stored)
 
     async def get_version(self, request: web.Request) -> web.Response:
-        """What it was in one version, be it deleted since."""
+        """One version of a definition, even if it was deleted since."""
         text, seen_by = request.match_info["version"], principal_of(request).customer_id
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
         for object_id in await self._id_resolver.named(request):
@@ -118,12 +118,12 @@ class DefinitionEndpoints:
         raise NotFoundError(kind, f"{request.match_info[self.parameter]}/{text}"[:200])
 
     async def post(self, request: web.Request) -> web.Response:
-        """Define one that is not there yet."""
+        """Create a definition; one that exists already is refused."""
         content = await self._content(request)
         object_id = content.get("id")
         if not isinstance(object_id, str):
             raise InvalidError([Issue("id", str(object_id)[:200], "name it: an id is a text")])
-        object_id = await self._id_resolver.fresh(object_id, principal_of(request))
+        object_id = await self._id_resolver.resolve_new(object_id, principal_of(request))
         owned = self._owned(request, content, object_id)
         stored = await self._make(
             request, create(parse_definition(self.kind, object_id, owned))
@@ -131,10 +131,10 @@ class DefinitionEndpoints:
         return await self._created(request, stored)
 
     async def put(self, request: web.Request) -> web.Response:
-        """Define one, in the place of what there may be."""
+        """Create a definition, or replace the one that exists."""
         content, object_id = (
             await self._content(request),
-            await self._id_resolver.target(request, creates=True),
+            await self._id_resolver.resolve_target(request, creates=True),
         )
         owned = self._owned(request, content, object_id)
         definition = parse_definition(self.kind, object_id, owned)
@@ -156,25 +156,25 @@ class DefinitionEndpoints:
     async def patch(self, request: web.Request) -> web.Response:
         """Change fields of one; null takes a field back to its default."""
         content = await self._content(request, MERGE_PATCH)
-        object_id = await self._id_resolver.target(request)
+        object_id = await self._id_resolver.resolve_target(request)
         content = self._id_resolver.identified(request, content, object_id)
         _expect_owner_unchanged(principal_of(request), content)
         revision = patch(self.kind, object_id, content, condition_of(request))
         return await self._answer(request, await self._make(request, revision))
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete one that nothing needs."""
-        object_id = await self._id_resolver.target(request)
+        """Delete a definition that nothing refers to."""
+        object_id = await self._id_resolver.resolve_target(request)
         await self._change(request, remove(self.kind, object_id, condition_of(request)))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
     async def find(self, request: web.Request) -> VersionedDefinition:
-        """The one that the path names.
+        """The definition that the path names.
 
         Raises:
             NotFoundError: If there is none, or none that the caller may see.
         """
-        stored = await self._id_resolver.seen(request)
+        stored = await self._id_resolver.resolve_visible(request)
         if stored is None:
             raise NotFoundError(self.kind, request.match_info[self.parameter][:200])
         return stored
@@ -188,7 +188,7 @@ class DefinitionEndpoints:
     async def _change(
         self, request: web.Request, revision: Revision
     ) -> VersionedDefinition | None:
-        """Make a revision, if it is the caller's to make, as of the moment that it is made."""
+        """Store a revision; whether the caller may make it is checked in the transaction."""
         principal = principal_of(request)
 
         def decide(before: VersionedDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome

@@ -44,14 +44,14 @@ class PathObject:
         owner: Whose the object with this id is, as far as a principal may know; None if there
             is none. Raises UnavailableError while that cannot be said.
         is_named_by_customers: Whether customers choose such ids, each in a space of its own.
-        called: The id that an operator means by what it says; without, that itself.
+        canonical_id: The id that an operator means by what it says; without, that itself.
     """
 
     kind: str
     parameter: str
     owner: Callable[[str, Principal], Awaitable[Ownership | None]]
     is_named_by_customers: bool = False
-    called: Callable[[str], Awaitable[str]] | None = None
+    canonical_id: Callable[[str], Awaitable[str]] | None = None
 
     def expect_id(self, named: str) -> None:
         """Check that something could have this id, so that odd text is never looked up.
@@ -74,7 +74,7 @@ class Access:
 
     Attributes:
         role: Which it must hold; None serves everyone, known or not.
-        subject: Of the object that the path names, if it names one.
+        path_object: Of the object that the path names, if it names one.
         changes: Whether that object must be the caller's own.
         operator_role: Which an operator must hold instead; None asks for the same.
         operators_only: Whether no customer may, whatever its roles.
@@ -82,7 +82,7 @@ class Access:
     """
 
     role: Role | None
-    subject: PathObject | None = None
+    path_object: PathObject | None = None
     changes: bool = False
     operator_role: Role | None = None
     operators_only: bool = False
@@ -93,19 +93,19 @@ PUBLIC: Final = Access(role=None)
 
 
 def read_access(
-    subject: PathObject | None = None, *, patience: timedelta = timedelta(0)
+    path_object: PathObject | None = None, *, appears_within: timedelta = timedelta(0)
 ) -> Access:
-    """What it takes to look at something.
+    """The access that reading asks for.
 
     Args:
-        subject: Of the object in the path, if there is one.
-        patience: How long an object that is not there yet is waited for.
+        path_object: Of the object in the path, if there is one.
+        appears_within: How long an object that is not there yet is waited for.
     """
-    return Access(role=Role.READ, subject=subject, appears_within=patience)
+    return Access(role=Role.READ, path_object=path_object, appears_within=appears_within)
 
 
 class RequestAuthenticator(Protocol):
-    """Tells who sends a request."""
+    """Authenticates the sender of a request."""
 
     async def identify(self, authorization: str | None) -> Principal:
         """Who the value of the header `Authorization` belongs to.
@@ -129,7 +129,7 @@ _PRESENTED: Final = web.RequestKey("shown", _PresentedCredentials)
 
 
 class AllowAll:
-    """Asks nobody who they are: for one's own machine."""
+    """Authenticates nobody: for a single machine."""
 
     async def identify(self, authorization: str | None) -> Principal:
         """Every caller is an operator."""
@@ -137,7 +137,7 @@ class AllowAll:
 
 
 class AccessGuard:
-    """Lets those through to a handler who may.
+    """Runs a handler only for callers whom its route allows.
 
     Args:
         authenticator: Who tells callers apart.
@@ -162,10 +162,10 @@ class AccessGuard:
             structlog.contextvars.bind_contextvars(principal=principal.name)
             role = access.operator_role if principal.is_operator else None
             role = role or needed
-            if access.subject is None or access.operators_only:
+            if access.path_object is None or access.operators_only:
                 require_role(principal, role, operators_only=access.operators_only)
             else:
-                await self._expect_access(request, principal, access, access.subject, role)
+                await self._expect_access(request, principal, access, access.path_object, role)
             return await handler(request)
 
         return guarded
@@ -175,35 +175,35 @@ class AccessGuard:
         request: web.Request,
         principal: Principal,
         access: Access,
-        subject: PathObject,
+        path_object: PathObject,
         role: Role,
     ) -> None:
-        named = request.match_info[subject.parameter]
-        subject.expect_id(named)
+        named = request.match_info[path_object.parameter]
+        path_object.expect_id(named)
         if principal.is_operator and principal.has_role(role):
             # Every object is its own; the handler will say whether there is one.
-            if subject.called is not None and principal is not ANYONE:
-                named = await with_timeout(subject.called(named))
+            if path_object.canonical_id is not None and principal is not ANYONE:
+                named = await with_timeout(path_object.canonical_id(named))
             request[_OBJECT_ID] = named
             return
-        request[_OBJECT_ID], owner = await self._find(named, principal, access, subject)
+        request[_OBJECT_ID], owner = await self._find(named, principal, access, path_object)
         require_access(
-            principal, role, owner, named=(subject.kind, named), changes=access.changes
+            principal, role, owner, named=(path_object.kind, named), changes=access.changes
         )
 
     async def _find(
-        self, named: str, principal: Principal, access: Access, subject: PathObject
+        self, named: str, principal: Principal, access: Access, path_object: PathObject
     ) -> tuple[str, Ownership | None]:
-        """What is meant, and whose it is if the caller sees it.
+        """The id that the path means, and its owner if the caller sees the object.
 
         What is hidden is waited for just as long as what may yet appear.
         """
         now = asyncio.get_running_loop().time
         until = now() + access.appears_within.total_seconds()
-        meant = subject.candidate_ids(named, principal)
+        meant = path_object.candidate_ids(named, principal)
         while True:
             for object_id in meant:
-                owner = await with_timeout(subject.owner(object_id, principal))
+                owner = await with_timeout(path_object.owner(object_id, principal))
                 if owner is not None and principal.sees(owner):
                     return object_id, owner
             if now() >= until:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 async def with_timeout(awaitable: Awaitable[T], *, within_s: float = DEPENDENCY_TIMEOUT_S) -> T:
-    """The result, unless it takes too long; then it is given up, and not waited for any more.
+    """The result; what takes too long is cancelled, and not waited for any more.
 
     What hangs in a server that says nothing may take as long again until it has ended.
 
@@ -55,6 +55,6 @@ async def with_timeout(awaitable: Awaitable[T], *, within_s: float = DEPENDENCY_
 
 
 def _retrieve_exception(question: "asyncio.Future[T]") -> None:
-    """Else an error of what was given up would be logged as one that nobody looked at."""
+    """Retrieve the result: asyncio logs exceptions that nobody retrieves."""
     if not question.cancelled():
         question.exception()

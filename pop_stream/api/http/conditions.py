@@ -36,12 +36,12 @@ _TAG: Final = re.compile(r'(W/)?("?)([0-9]{1,18})\2')
 
 
 def etag(stored: VersionedDefinition) -> Mapping[str, str]:
-    """The header that tells the version."""
+    """The ETag header of a definition's version."""
     return {"ETag": f'"{stored.version}"'}
 
 
 def condition_of(request: web.Request) -> Precondition:
-    """What the request's headers demand of what it changes.
+    """The precondition that the request's headers state for a change.
 
     Raises:
         InvalidError: If a header is not what it may be.

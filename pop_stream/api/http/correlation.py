@@ -46,7 +46,7 @@ def bind_correlation(request: web.BaseRequest) -> None:
 
 
 def trace_headers() -> tuple[tuple[str, bytes], ...]:
-    """What records that the present request leads to tell of it."""
+    """Headers of records, which trace them to the present request."""
     trace = _TRACE.get()
     if trace is None:
         return ()

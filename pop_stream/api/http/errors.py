@@ -91,7 +91,7 @@ class NoneAcceptedError(RequestError):
 
 
 class BusyError(UnavailableError):
-    """This process holds as much for its clients as it may."""
+    """This process holds as much for its clients as it is allowed to."""
 
     code: ClassVar[str] = "busy"
 

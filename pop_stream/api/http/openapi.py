@@ -184,7 +184,7 @@ def _success(answer: RouteResponse) -> dict[str, Any]:
         }
     response: dict[str, Any] = {"description": answer.description, "headers": headers}
     if answer.media_type is not None:
-        schema = _one_of(answer.shapes) if answer.shapes else {"type": "string"}
+        schema = _one_of(answer.models) if answer.models else {"type": "string"}
         if answer.event:
             schema = _event(answer.event, schema)
         response["content"] = {answer.media_type: {"schema": schema}}
@@ -229,8 +229,8 @@ def _headers() -> dict[str, Any]:
     return {correlation.HEADER: {"$ref": f"#/components/headers/{correlation.HEADER}"}}
 
 
-def _one_of(shapes: Sequence[Any]) -> dict[str, Any]:
-    schemas = [_reference(shape) for shape in shapes]
+def _one_of(models: Sequence[Any]) -> dict[str, Any]:
+    schemas = [_reference(shape) for shape in models]
     return schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
 
 
@@ -263,7 +263,7 @@ def _shapes(table: Iterable[Route]) -> Iterable[type]:
     for route in table:
         for shape in (
             *route.body_models,
-            *(one for answer in route.answers for one in answer.shapes),
+            *(one for answer in route.answers for one in answer.models),
         ):
             inner = get_args(shape)[0] if get_origin(shape) is list else shape
             if isinstance(inner, type):

@@ -17,7 +17,7 @@ from pop_stream.model.ids import (
 
 @dataclass(frozen=True, slots=True)
 class IdPattern:
-    """The look of one kind of id."""
+    """What one kind of id looks like."""
 
     pattern: str
     max_length: int
@@ -42,5 +42,5 @@ _PATTERNS: Final = {
 
 
 def id_pattern(parameter: str) -> IdPattern:
-    """The look of the ids that a parameter of a path takes."""
+    """What the ids that a parameter of a path takes look like."""
     return _PATTERNS.get(parameter, _PLAIN)

@@ -227,7 +227,7 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  #
 
 
 def _excess(error: PopStreamError) -> Mapping[str, Any]:
-    """Of what there is too much."""
+    """What there is too much of, for an error's text."""
     match error:
         case QuotaError():
             whose = {"customer_id": error.customer_id, "quota": error.quota}

@@ -20,13 +20,13 @@ class RouteResponse:
     """What a success looks like.
 
     Attributes:
-        shapes: Types of which the JSON is one; without any, the answer is not JSON.
+        models: Types of which the JSON is one; without any, the answer is not JSON.
         has_etag: Whether a header has the version.
-        event: Of an event stream, the name of its events; the shapes are those of their data.
+        event: Of an event stream, the name of its events; the models are those of their data.
     """
 
     description: str
-    shapes: tuple[Any, ...] = ()
+    models: tuple[Any, ...] = ()
     status: HTTPStatus = HTTPStatus.OK
     media_type: str | None = JSON
     has_etag: bool = False

@@ -39,7 +39,7 @@ async def serve(
         app: From `create_app`; it can be served once.
         settings: Where to listen, and how long a submission may take.
         stop: Set by whoever ends the process.
-        on_url: Told the actual address once it accepts connections.
+        on_url: Called with the actual address once it accepts connections.
 
     Raises:
         OSError: If the address is taken or not ours.

@@ -162,7 +162,7 @@ def _streams(owners: Owners, handlers: StreamEndpoints) -> tuple[Route, ...]:
                 over,
             ),
             errors,
-            access=read_access(owners.agenda, patience=handlers.appears_within),
+            access=read_access(owners.agenda, appears_within=handlers.appears_within),
         ),
         Route(
             "GET",
@@ -172,7 +172,7 @@ def _streams(owners: Owners, handlers: StreamEndpoints) -> tuple[Route, ...]:
             "Follow what all agendas with this link id add up to",
             (RouteResponse(summary, (LinkView,), media_type=EVENT_STREAM, event="summary"),),
             errors,
-            access=read_access(owners.link, patience=handlers.appears_within),
+            access=read_access(owners.link, appears_within=handlers.appears_within),
         ),
     )
 
@@ -214,7 +214,7 @@ def command_routes(
     owners: Owners, commands: CommandEndpoints, lists: AgendaListEndpoints
 ) -> tuple[Route, ...]:
     """List agendas; cancel, hold, release, reprioritise, rerun and delete them."""
-    own = Access(role=Role.OPERATE, subject=owners.agenda, changes=True)
+    own = Access(role=Role.OPERATE, path_object=owners.agenda, changes=True)
     return (
         _list_route(lists),
         *(

@@ -85,7 +85,7 @@ def definition_routes(
     resources: Mapping[Kind, DefinitionEndpoints],
     queue_endpoints: QueueEndpoints,
 ) -> tuple[Route, ...]:
-    """What is defined, and how it goes."""
+    """Definitions of all kinds, and the queues of insights."""
     return (
         *(route for one in resources.values() for route in _definition_routes(owners, one)),
         _queue_route(owners, queue_endpoints),
@@ -97,6 +97,7 @@ def _definition_routes(owners: Owners, endpoints: DefinitionEndpoints) -> tuple[
         *_collection_routes(endpoints),
         *_read_routes(owners, endpoints),
         *_write_routes(endpoints),
+        _delete_route(endpoints),
     )
 
 
@@ -163,7 +164,6 @@ def _read_routes(owners: Owners, endpoints: DefinitionEndpoints) -> tuple[Route,
 def _write_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
     kind, path = endpoints.kind, _path(endpoints)
     one, write = _shown(kind), _write_access(endpoints)
-    gone = RouteResponse("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
     return (
         Route(
             "PUT",
@@ -190,17 +190,22 @@ def _write_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
             headers=(IF_MATCH,),
             access=write,
         ),
-        Route(
-            "DELETE",
-            path,
-            endpoints.delete,
-            f"delete{NAMES[kind]}",
-            f"Delete a {kind} that nothing needs",
-            (gone,),
-            (*READ_ERRORS, InUseError, PreconditionError, InvalidError),
-            headers=(IF_MATCH,),
-            access=write,
-        ),
+    )
+
+
+def _delete_route(endpoints: DefinitionEndpoints) -> Route:
+    kind = endpoints.kind
+    gone = RouteResponse("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
+    return Route(
+        "DELETE",
+        _path(endpoints),
+        endpoints.delete,
+        f"delete{NAMES[kind]}",
+        f"Delete a {kind} that nothing needs",
+        (gone,),
+        (*READ_ERRORS, InUseError, PreconditionError, InvalidError),
+        headers=(IF_MATCH,),
+        access=_write_access(endpoints),
     )
 
 
@@ -317,7 +322,7 @@ def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]
             (accepted,),
             (*_RUN_ERRORS, NotFoundError, IdConflictError, QuotaError, CapacityError),
             body_models=(TEMPLATE_CALL,),
-            access=Access(role=Role.SUBMIT, subject=template),
+            access=Access(role=Role.SUBMIT, path_object=template),
         ),
         Route(
             "POST",

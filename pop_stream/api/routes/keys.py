@@ -82,7 +82,9 @@ def _all_keys(keys: KeyEndpoints) -> tuple[Route, ...]:
 
 
 def _one_key(owners: Owners, keys: KeyEndpoints) -> tuple[Route, ...]:
-    own = Access(role=Role.OPERATE, operator_role=Role.ADMIN, subject=owners.key, changes=True)
+    own = Access(
+        role=Role.OPERATE, operator_role=Role.ADMIN, path_object=owners.key, changes=True
+    )
     return (
         Route(
             "GET",

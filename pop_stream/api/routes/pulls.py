@@ -33,7 +33,7 @@ def pull_routes(owners: Owners, pulls: PullEndpoints) -> tuple[Route, ...]:
         (RouteResponse("Agendas, if there were any in time.", (PulledAgendas,)),),
         _ERRORS,
         body_models=(PullRequest,),
-        access=Access(role=Role.PULL, subject=owners.insight, changes=True),
+        access=Access(role=Role.PULL, path_object=owners.insight, changes=True),
     )
     return (
         pull,

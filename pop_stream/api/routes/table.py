@@ -91,7 +91,7 @@ def _description_routes(metrics: Metrics, document: Handler) -> tuple[Route, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Those who serve the routes, and those who say whose the objects in their paths are."""
+    """The handlers of all routes, and the owners of the objects in their paths."""
 
     owners: Owners
     submissions: SubmissionEndpoints

@@ -7,8 +7,8 @@ crash. After a wait in vain one question at a time is asked, and whoever asks it
 moment only.
 
 What was accepted lately and is not known to Postgres has not arrived there yet, or was
-removed; in the second case its id may be used anew. Where the two cannot be told apart the
-submission is published: a repeat is dropped later, while an agenda that is mistaken for a
+removed; in the second case its id may be used anew. If it is not known which of the two it is,
+the submission is published: a repeat is dropped later, while an agenda that is mistaken for a
 repeat is lost.
 """
 
@@ -52,7 +52,7 @@ class _RecentSubmission(NamedTuple):
 
 
 class SubmissionDeduplicator:
-    """Tells new submissions from repeated ones."""
+    """Recognises submissions that were accepted before."""
 
     def __init__(self, summaries: SummaryReader, clock: Clock) -> None:
         self._summaries = summaries
@@ -83,7 +83,7 @@ class SubmissionDeduplicator:
             self._forget(next(iter(self._recent)))
 
     async def _drop_freed(self, unstored: Sequence[str]) -> None:
-        """Leave nothing of these in memory that was refused or may have been removed."""
+        """Forget those of these that were refused, or whose summaries may have been removed."""
         recent = [one for one in unstored if one in self._recent]
         reusable_ids = (
             await self._query(self._summaries.reusable_ids(recent)) if recent else None

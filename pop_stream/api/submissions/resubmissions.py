@@ -52,17 +52,17 @@ class ResubmissionEndpoints:
     def __init__(
         self,
         agendas: AgendaStore,
-        judge: SubmissionValidator,
+        validator: SubmissionValidator,
         submissions: SubmissionEndpoints,
         body_reader: BodyReader,
     ) -> None:
         self._agendas = agendas
-        self._validator = judge
+        self._validator = validator
         self._submissions = submissions
         self._body_reader = body_reader
 
     async def post(self, request: web.Request) -> web.Response:
-        """Judge refused agendas again, and submit those that pass now, under their ids."""
+        """Validate refused agendas again, and submit those that pass now, under their ids."""
         request_body = await self._read(request)
         principal = principal_of(request)
         selected = filter_of(request_body.filter, principal)

@@ -68,7 +68,7 @@ def time_ordered_id(now: datetime) -> str:
 
 
 class SubmissionQuota:
-    """Holds submissions to the quotas of their customers, and to the room of their insights.
+    """Holds submissions to quotas of customers and to capacity limits of insights.
 
     Args:
         ledger: Of this process.
@@ -82,7 +82,7 @@ class SubmissionQuota:
         self._now_s = now_s
 
     def admit(self, submission: Submission) -> None:
-        """Count one agenda; say what became of it with `note` or `give_up`.
+        """Count one agenda; `confirm` or `release` must follow.
 
         Raises:
             QuotaError: If it would be one too many of its customer.
@@ -92,17 +92,17 @@ class SubmissionQuota:
             submission.customer_id, submission.insight_id, now_s=self._now_s()
         )
 
-    def note(
+    def confirm(
         self, submissions: Sequence[Submission], offsets: Sequence[RecordMetadata]
     ) -> None:
-        """They are written, each at its place."""
+        """Confirm submissions that are written, each with its position."""
         for one, written in zip(submissions, offsets, strict=True):
             self._quota_ledger.record_position(
                 one.customer_id, (written.offset, 0), lane=written.partition
             )
 
-    def give_up(self, submissions: Sequence[Submission]) -> None:
-        """They are not written, as far as is known."""
+    def release(self, submissions: Sequence[Submission]) -> None:
+        """Release submissions that are not written, as far as is known."""
         for one in submissions:
             self._quota_ledger.release(one.customer_id)
 
@@ -118,7 +118,7 @@ class SubmissionEndpoints:
 
     def __init__(
         self,
-        judge: SubmissionValidator,
+        validator: SubmissionValidator,
         publisher: Publisher,
         repeats: SubmissionDeduplicator,
         quota: SubmissionQuota,
@@ -126,7 +126,7 @@ class SubmissionEndpoints:
         settings: Settings,
         metrics: Metrics,
     ) -> None:
-        self._validator = judge
+        self._validator = validator
         self._publisher = publisher
         self._deduplicator = repeats
         self._quota = quota
@@ -137,7 +137,7 @@ class SubmissionEndpoints:
         self._metrics = metrics
 
     async def post(self, request: web.Request) -> web.Response:
-        """Take one agenda, or a list of which each agenda stands or falls alone."""
+        """Submit an agenda, or a list of which each one is accepted or refused by itself."""
         async with self._body_reader.read(request) as content:
             if body.is_list(content):
                 return await self._submit_list(content, principal_of(request))
@@ -146,14 +146,14 @@ class SubmissionEndpoints:
     async def _submit_one(self, content: bytearray, principal: Principal) -> web.Response:
         body.expect_json(content)
         try:
-            submission = self._validator.judge(content, principal)
+            submission = self._validator.validate(content, principal)
         except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
         return await self.submit(submission)
 
     async def submit(self, submission: Submission) -> web.Response:
-        """Publish a submission that was judged, unless it was before; 202 follows Kafka's word.
+        """Publish a validated submission unless it was published before; answers 202.
 
         Raises:
             IdConflictError: If something else was accepted under its id.
@@ -202,7 +202,7 @@ class SubmissionEndpoints:
         return json_response(results, status=HTTPStatus.ACCEPTED)
 
     async def publish(self, submissions: Sequence[Submission]) -> None:
-        """Publish submissions that were judged and admitted.
+        """Publish submissions that were validated and admitted.
 
         Raises:
             UnavailableError: If Kafka does not acknowledge in time; some may be published.
@@ -215,14 +215,14 @@ class SubmissionEndpoints:
             records = [self._record(one, extra_headers) for one in submissions]
             offsets = await self._publisher.publish(records)
         except BaseException:  # a caller that leaves, too
-            self._quota.give_up(submissions)
+            self._quota.release(submissions)
             raise
-        self._quota.note(submissions, offsets)
+        self._quota.confirm(submissions, offsets)
         self._deduplicator.remember(submissions)
         self._metrics.accepted(len(submissions))
 
     def admit(self, submission: Submission) -> None:
-        """Count a submission that was judged; it is to be published then.
+        """Count a validated submission against its quota; the caller publishes it then.
 
         Raises:
             QuotaError: If it is one too many of its customer.
@@ -247,15 +247,15 @@ class SubmissionEndpoints:
 
 
 class _SubmissionBatch:
-    """A list of agendas on its way through the judge.
+    """A list of agendas that is being validated.
 
     Attributes:
         submissions: Those to publish, by their place in the list.
         repeated: How many were accepted before, and are again, but published no more.
     """
 
-    def __init__(self, judge: SubmissionValidator, principal: Principal) -> None:
-        self._validator = judge
+    def __init__(self, validator: SubmissionValidator, principal: Principal) -> None:
+        self._validator = validator
         self._principal = principal
         self._results: list[SubmissionResult] = []
         self._first_index: dict[str, int] = {}
@@ -271,7 +271,7 @@ class _SubmissionBatch:
     def add(self, raw: bytes) -> None:
         index = len(self._results)
         try:
-            submission = self._validator.judge(raw, self._principal)
+            submission = self._validator.validate(raw, self._principal)
             self._expect_new(submission, index)
         except SubmissionError as error:
             self._results.append(self._refused(index, error, error.issues))
@@ -292,7 +292,7 @@ class _SubmissionBatch:
             self._results.append(result)
 
     def mark_repeats(self, known: AcceptedSubmissions) -> None:
-        """Take out what was accepted before, and refuse what brings a known id along."""
+        """Mark what was accepted before, and refuse other content under a known id."""
         for index, submission in [*self._valid.items()]:
             try:
                 is_repeat = known.is_repeat(submission)
@@ -305,7 +305,7 @@ class _SubmissionBatch:
                     self._repeated += 1
 
     def apply_quota(self, quota: SubmissionQuota) -> None:
-        """Refuse what goes beyond quotas and room, the later items first."""
+        """Refuse what exceeds quotas and capacity limits; later items are refused first."""
         for index, submission in [*self._valid.items()]:
             try:
                 quota.admit(submission)

@@ -33,11 +33,11 @@ _NOTHING: Final = b"{}"
 
 
 class TemplateRunEndpoints:
-    """The handlers of `…/run`, `…/preview` and the two explanations of placement.
+    """The handlers of `…/run`, `…/preview` and the two explanations of routes.
 
     Args:
         templates: As they are defined now: a run uses what was written before it.
-        judge: Decides where an agenda goes.
+        validator: Decides where an agenda goes.
         submissions: Sends it there.
         summaries: Knows the agendas that were submitted.
         body_reader: Reads requests' bodies.
@@ -46,13 +46,13 @@ class TemplateRunEndpoints:
     def __init__(
         self,
         templates: DefinitionEndpoints,
-        judge: SubmissionValidator,
+        validator: SubmissionValidator,
         submissions: SubmissionEndpoints,
         summaries: SummaryReader,
         body_reader: BodyReader,
     ) -> None:
         self._templates = templates
-        self._validator = judge
+        self._validator = validator
         self._submissions = submissions
         self._summaries = summaries
         self._body_reader = body_reader
@@ -108,14 +108,14 @@ class TemplateRunEndpoints:
                     specificity=one.specificity,
                     is_wanted=one.is_wanted,
                 )
-                for one in self._validator.placement.explain(agenda)
+                for one in self._validator.router.explain(agenda)
             ),
         )
         return json_response(shown, status=HTTPStatus.OK)
 
     def _routed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
         try:
-            return self._validator.placement.route(agenda), ()
+            return self._validator.router.route(agenda), ()
         except SubmissionError as error:
             return None, error.issues
 

@@ -31,7 +31,7 @@ class SubmissionValidator:
         self._admitted_by: Definitions | None = None
         self._admission = Admission(Definitions(), max_agenda_bytes=largest)
 
-    def judge(self, raw: bytes | bytearray, principal: Principal) -> Submission:
+    def validate(self, raw: bytes | bytearray, principal: Principal) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
         Raises:
@@ -70,12 +70,12 @@ class SubmissionValidator:
 
     @property
     def version(self) -> int:
-        """Of the definitions in force, by which what is checked now is checked."""
+        """Of the definitions in force, by which validation goes now."""
         return self._definitions.current.version
 
     @property
-    def placement(self) -> InsightRouter:
-        """By the definitions in force."""
+    def router(self) -> InsightRouter:
+        """The router of the definitions in force."""
         return self._current.router
 
     @property

@@ -1,7 +1,4 @@
-"""Judges a log of service: how even, how far apart, how long the waits, how busy.
-
-How long agendas waited in a log of service, and how long all of it took.
-"""
+"""Measures a log of service: how even, how far apart, how long the waits, how busy."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -112,13 +109,13 @@ class FairnessMetrics:
     """What a log of service came to.
 
     Attributes:
-        jain: Index of service by weight among those that compete, as `core.contest` has it;
-            None if no two competed for long enough.
+        jain: Index of service by weight among those that compete, as the module `jain` defines
+            it; None if no two competed for long enough.
         jain_floor: What the index of a perfect order may come to, as agendas are whole.
         competitors: How many customers it is taken over.
-        gap: The worst, by its bound; None if no two were backlogged together.
+        gap: The worst over its bound; None if no two were backlogged together.
         paired: How many customers were compared for it.
-        depth: Most agendas that were out at once: the D of the bound.
+        depth: Most agendas that were in flight at once: the D of the bound.
         times: Waits and makespan.
         served: Worker-seconds by customer.
     """
@@ -134,11 +131,11 @@ class FairnessMetrics:
 
     @property
     def gap_over_bound(self) -> float | None:
-        """The worst gap by its bound; None if there is none."""
+        """The worst gap over its bound; None if there is none."""
         return self.gap.over_bound if self.gap else None
 
     def utilisation(self, runners: int) -> float:
-        """Worker-seconds by what so many runners had to give over the whole log."""
+        """Worker-seconds over those that so many runners had, over the whole log."""
         offered = runners * self.times.seconds
         return fsum(self.served.values()) / offered if offered > 0 else 0.0
 
@@ -150,15 +147,15 @@ def measure_fairness(
     max_paired: int = MAX_PAIRED,
     sizes: ServiceLog | None = None,
 ) -> FairnessMetrics:
-    """Judge a log; O(customers that are compared) per event.
+    """Measure a log; O(customers that are compared) per event.
 
     Args:
         log: Of one insight.
-        depth: Most agendas that the scheduler held to be out at once, if it is known: it
-            hears of an end later than an observer.
+        depth: Most agendas that the scheduler counted as in flight at once, if known: an end
+            is reported to it later than an observer sees it.
         max_paired: Most customers to compare pair by pair: those with the most agendas, and
             fewer in a log so long that it would take more than seconds.
-        sizes: How large agendas are without accidents; see `contest.competitors`.
+        sizes: How large agendas are without accidents; see `jain.competitors`.
     """
     paired = _customers_to_pair(log, max_paired)
     facts = _gather_facts(log, GapTracker(paired))
@@ -181,7 +178,7 @@ def measure_fairness(
 
 @dataclass(slots=True)
 class _LogFacts:
-    """What one pass over the log gathers."""
+    """The facts of one pass over the log."""
 
     gaps: GapTracker
     served: list[float] = field(default_factory=list)

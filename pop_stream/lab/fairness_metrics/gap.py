@@ -18,10 +18,10 @@ less g:
 
 - The charges, of f's at the beginning and g's at the end, are at most D (c_f + c_g).
 - f's tag passes g's by c_f when f is picked, and by e_f with each of the D then out that is
-  put right: f's cost more, or g's less, or a third's, which takes the virtual time back to
+  corrected: f's cost more, or g's less, or a third's, which takes the virtual time back to
   where g begins. What g is picked for meanwhile only moves it on.
 - At the beginning, the tag of g may be as far ahead of f's: c_g + D e_g.
-- What is not put right, since one customer had all turns when it was emitted, is in the
+- What is not corrected, because one customer had all turns when it was emitted, is in the
   service and not in the tags: D e_f.
 """
 
@@ -48,7 +48,7 @@ class Gap:
 
     @property
     def over_bound(self) -> float:
-        """The gap by its bound; above 1 the promise was broken."""
+        """The gap over its bound; above 1 the bound was broken."""
         return self.seconds / self.bound if self.seconds else 0.0
 
 
@@ -100,7 +100,7 @@ class GapTracker:
             self._largest[slot] = max(cost, charged), max(most_short, short)
 
     def reweigh(self, customer: int, weight: float) -> None:
-        """The customer weighs otherwise: other intervals begin, and what it owes is scaled."""
+        """The customer has another weight: its intervals begin again, its lead is scaled."""
         slot = self._slots.get(customer)
         if slot is None:
             return
@@ -129,7 +129,7 @@ class GapTracker:
                 self._least[other][slot] = -ahead
 
     def worst(self, customers: list[CustomerId], depth: int) -> Gap | None:
-        """The pair whose gap is largest by its bound; None if no two were backlogged.
+        """The pair whose gap is largest over its bound; None if no two were backlogged.
 
         Args:
             customers: By index.

@@ -15,8 +15,8 @@ that an agenda took in the end.
 
 Agendas are whole, so even a perfect order is off by up to one of them at either end of a
 stretch. `jain_lower_bound` says what the index comes to if every competitor is off by its
-largest agenda in every stretch: an index above it cannot be told from 1, one below it was
-unfair.
+largest agenda in every stretch: an index above it may be that of a perfect order, one below it
+was unfair.
 
 Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
 Allocation in Shared Computer Systems", DEC-TR-301, 1984.

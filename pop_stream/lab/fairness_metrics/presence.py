@@ -1,4 +1,4 @@
-"""Which customers have a claim on the next pick, followed through a log of service."""
+"""Which customers are backlogged, event by event of a log of service."""
 
 from pop_stream.lab.fairness_metrics.service_log import (
     ARRIVED,
@@ -24,7 +24,7 @@ class BackloggedCustomers:
         self._held = bytearray(customers)
 
     def note(self, kind: int, customer: int, value: float) -> int:
-        """Take in what happened.
+        """Apply an event of the log.
 
         Args:
             kind: Of the event.

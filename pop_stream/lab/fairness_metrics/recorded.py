@@ -1,4 +1,4 @@
-"""Puts together what Kafka recorded of an insight and what was seen of its agendas."""
+"""Makes a log of service of a real run, of the topics' record and what an observer saw."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -43,8 +43,8 @@ def served_attempts(
 ) -> Iterator[tuple[RoutedAgenda, ServedAttempt]]:
     """Every emission of what was seen to end, with what the scheduler took it to cost.
 
-    Whoever was placed before a round, by the order of `pop.ready`, waits from that round on:
-    when exactly it came before cannot be told and makes no difference. Not to be called
+    An agenda that was routed before a round, by the order of `pop.ready`, waits from that round
+    on: when exactly it came before is not on record and makes no difference. Not to be called
     where an event loop runs.
 
     Args:

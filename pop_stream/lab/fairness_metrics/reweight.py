@@ -17,7 +17,7 @@ from pop_stream.model.ids import CustomerId
 
 @dataclass(frozen=True, slots=True)
 class WeightChangeEffect:
-    """What became of one change of a weight while its customer competed.
+    """The effect of one change of a weight while its customer competed.
 
     Attributes:
         at: When it began to hold, in seconds.
@@ -43,21 +43,21 @@ class WeightChangeEffect:
 def since_announced(
     changes: Sequence[WeightChangeEffect], log: ServiceLog, announced_at: Sequence[float]
 ) -> Sequence[WeightChangeEffect]:
-    """The same, counted from when each was made known instead of when the scheduler heard it.
+    """The same, counted from when each was defined instead of when the scheduler applied it.
 
     Args:
         changes: Of the log, as `weight_change_effects` has them.
         log: Of one insight.
-        announced_at: When changes were made known, in order; each is that of the next that
-            follows.
+        announced_at: When changes were defined, in order; a change that takes effect belongs
+            to the last one before.
     """
     emitted_at = sorted(at for kind, at, *_ in log if kind == EMITTED)
     found: list[WeightChangeEffect] = []
     for one in changes:
-        told = announced_at[: bisect_right(announced_at, one.at)][-1:] or (one.at,)
-        unheard = bisect_left(emitted_at, one.at) - bisect_left(emitted_at, told[0])
-        seen = None if one.emissions is None else one.emissions + unheard
-        found.append(replace(one, at=told[0], emissions=seen, watched=one.watched + unheard))
+        [announced] = announced_at[: bisect_right(announced_at, one.at)][-1:] or (one.at,)
+        delayed = bisect_left(emitted_at, one.at) - bisect_left(emitted_at, announced)
+        seen = None if one.emissions is None else one.emissions + delayed
+        found.append(replace(one, at=announced, emissions=seen, watched=one.watched + delayed))
     return found
 
 
@@ -118,7 +118,7 @@ class _WeightChangeWatch:
             self._visible_after = self._watched
 
     def result(self, customers: list[CustomerId]) -> WeightChangeEffect:
-        """What was seen."""
+        """What was seen up to now."""
         return WeightChangeEffect(
             customers[self._customer], self._at, self._visible_after, self._watched
         )

@@ -1,4 +1,4 @@
-"""What happened to one insight's agendas, in order: the log that an audit reads."""
+"""What happened to one insight's agendas, in order: the log that the measures read."""
 
 from array import array
 from collections.abc import Iterable, Iterator

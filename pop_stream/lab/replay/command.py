@@ -46,9 +46,9 @@ def replay(
     shown = console(as_json=as_json)
     shown.print(f"from round {first} on, as far back as the record goes")
     outcome = _try(history, wanted, shown) if wanted else _check(history, shown)
-    doubts = _doubts(history, first, shown)
+    accuracy = _accuracy(history, first, shown)
     if as_json:
-        emit({**outcome, "from_round": first, **doubts})
+        emit({**outcome, "from_round": first, **accuracy})
     raise typer.Exit(1 if outcome.get("different") else 0)
 
 
@@ -67,24 +67,24 @@ def _check(history: "DecisionHistory", shown: Console) -> Mapping[str, Any]:
     return {"rounds": len(rounds), "agendas": agendas, "different": different}
 
 
-def _doubts(history: "DecisionHistory", first: int, shown: Console) -> Mapping[str, Any]:
-    """What could not be read, and from when on the rounds may differ for it."""
+def _accuracy(history: "DecisionHistory", first: int, shown: Console) -> Mapping[str, Any]:
+    """What could not be read, and from which round on the result may differ for it."""
     from pop_stream.lab.replay.replay import first_inexact_round
 
-    passed_over = [*history.unreadable]
-    for one in passed_over:
+    skipped = [*history.unreadable]
+    for one in skipped:
         where = f"{one.topic}, partition {one.partition}, offset {one.offset}"
-        shown.print(f"passed over: {where}: {one.reason}", markup=False)
+        shown.print(f"skipped: {where}: {one.reason}", markup=False)
     chosen_again = [one for one in history.decisions if one.round >= first]
-    doubtful = first_inexact_round(chosen_again, passed_over)
-    if doubtful is not None:
-        at = doubtful.at.isoformat()
+    inexact = first_inexact_round(chosen_again, skipped)
+    if inexact is not None:
+        at = inexact.at.isoformat()
         shown.print(
-            f"from round {doubtful.round}, {at}, on it is not sure to be exact: a round is "
+            f"from round {inexact.round}, {at}, on it is not sure to be exact: a round is "
             "missing, or something that the scheduler may have been able to read"
         )
-    elif passed_over:
-        shown.print("none of the rounds needs what was passed over")
+    elif skipped:
+        shown.print("none of the rounds needs what was skipped")
     return {
         "unreadable": [
             {
@@ -93,9 +93,9 @@ def _doubts(history: "DecisionHistory", first: int, shown: Console) -> Mapping[s
                 "offset": one.offset,
                 "reason": one.reason,
             }
-            for one in passed_over
+            for one in skipped
         ],
-        "exact_before": doubtful and {"round": doubtful.round, "at": doubtful.at.isoformat()},
+        "exact_before": inexact and {"round": inexact.round, "at": inexact.at.isoformat()},
     }
 
 
@@ -110,8 +110,8 @@ def _try(
     after = what_if(inputs, rounds, history.definitions_at, weights, known_states)
     known = sorted({*before, *after})
     if unknown := sorted({*weights} - {*known}):
-        told = ", ".join(known)
-        msg = f"--weights: no round chose anything of {unknown[0]!r}; customers are {told}"
+        names = ", ".join(known)
+        msg = f"--weights: no round chose anything of {unknown[0]!r}; customers are {names}"
         raise CommandError(msg)
     customers = {
         customer: {

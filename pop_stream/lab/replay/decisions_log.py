@@ -39,9 +39,8 @@ class DecisionHistory:
         inputs: Its events on `pop.ready`.
         decisions: Its rounds that counted, in order.
         versions: Definitions by version, as far as compaction left them.
-        beginnings: States that rounds can be chosen again from, besides round 1's.
-        unreadable: What was passed over; told without a further reading once all inputs
-            were used.
+        beginnings: States that a replay can start with, besides round 1's.
+        unreadable: What was skipped; costs no further reading once all inputs were used.
     """
 
     inputs: Iterable[ReadyInput]
@@ -66,7 +65,7 @@ def read_history(
     Args:
         settings: Where the topics are.
         insight_id: Whose.
-        figures: Whether its rounds are to tell of their customers, which takes most memory.
+        figures: Whether its rounds keep the figures of customers, which take most memory.
 
     Raises:
         NotFoundError: If no round of it is on record.
@@ -90,7 +89,7 @@ class _DecisionReader:
     """One reading of the decisions.
 
     Attributes:
-        figures: Whether rounds tell of their customers.
+        figures: Whether rounds keep the figures of customers.
         most: Checkpoints to keep, the oldest, beside all of restarts: there may be many.
         after: Up to this one they are left aside.
     """
@@ -162,7 +161,7 @@ def _known_beginnings(
 
 
 class ReplayInputs:
-    """Events of an insight on `pop.ready` up to the last round's; read anew each time."""
+    """Events of an insight on `pop.ready` up to the last round's; read again each time."""
 
     def __init__(
         self, settings: Settings, topics: Topics, insight_id: str, last: RoundDecided
@@ -175,7 +174,7 @@ class ReplayInputs:
 
     @property
     def unreadable(self) -> Sequence[UnreadableRecord]:
-        """What was passed over; reads all if nobody has yet."""
+        """What was skipped; the first call reads all inputs if nobody has yet."""
         if self._missed is None:
             deque(self, maxlen=0)
         return [*(self._missed or {}).values()]

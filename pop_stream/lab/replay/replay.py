@@ -1,14 +1,9 @@
-"""Yesterday again: recorded rounds chosen anew, as they were or with other weights.
+"""Recorded rounds, chosen again by the scheduler that the service runs.
 
-The inputs of the policy are all on record: what was placed, claimed and settled, how many
-slots each round had and when, and which definitions were in force. So the same choices must
-come out; and with other weights one sees what they would have changed.
-
-From which round on a replay cannot be called exact, as something on record was lost.
-
-An insight's backlog on a stage: fed with what is on record, as it was defined then.
-
-Where recorded rounds can be chosen again from: whole checkpoints, and their pages.
+The inputs of a round are on record: the events before it, its slots and instant, and the
+definitions in force. So the same choices must come out. This module restores a scheduler from
+round 1 or a checkpoint, applies the events, and chooses again. `first_inexact_round` says from
+which round on the result may differ because a record is missing or unreadable.
 """
 
 from collections import defaultdict
@@ -42,7 +37,7 @@ from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_defin
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecord:
-    """A record, or a part of one, that was passed over.
+    """A record, or a part of one, that was skipped because it cannot be read.
 
     Attributes:
         is_decision: Whether a round may have been on it; else it was an event of `pop.ready`,
@@ -61,13 +56,13 @@ def first_inexact_round(
 ) -> RoundDecided | None:
     """The first round that may come out otherwise for what is missing; None if none may.
 
-    A round is missing where numbers leave one out. An event of `pop.ready` is missed by the
-    rounds from it on; one from before the first of these rounds is in what that begins with,
-    unless it is round 1.
+    A round is missing where its number is. An unreadable event of `pop.ready` concerns all
+    rounds after it; one from before the first of these rounds does not, as it is part of the
+    checkpoint, unless that is round 1.
 
     Args:
         decisions: The rounds that are chosen again, in order.
-        unreadable: What was passed over.
+        unreadable: What was skipped.
     """
     missed = [one.offset for one in unreadable if not one.is_decision]
     known_from = decisions[0].offset if decisions and decisions[0].round > 1 else -1
@@ -101,15 +96,15 @@ def replay_starts(
     placings: Iterable[tuple[int, InsightAgendasRouted]],
     decisions: Iterable[RoundDecided],
 ) -> list[ReplayStart]:
-    """The checkpoints that can be begun with, oldest first.
+    """The checkpoints that a replay can start with, oldest first.
 
-    Those are left out that lack a part, whose round was decided at another instant in the
-    end, or of whose agendas one was placed longer ago than is on record. Takes memory for
-    the pages that they name, not for all that was placed.
+    Left out are those that lack a part, whose round was decided again at another instant, or
+    of which an agenda was routed longer ago than the record goes. Takes memory for the pages
+    that they name, not for all agendas.
 
     Args:
         parts: Of all checkpoints of an insight.
-        placings: All on record, by offset; looked at twice at most.
+        placings: All on record, by offset; read twice at most.
         decisions: The rounds that counted.
     """
     decided = {decision.round: decision for decision in decisions}
@@ -135,12 +130,12 @@ def replay_starts(
 
 
 class _RecordedPages:
-    """The pages that placings became, found by one of their agendas.
+    """The pages that routed agendas became, found by one of their agendas.
 
     Args:
-        placings: By offset; a second look is needed where a placing has more agendas than
-            the page that it became.
-        wanted: By agenda that is looked for, how many its page has.
+        placings: By offset; read again where an event has more agendas than the page that it
+            became, as some had come before.
+        wanted: By agenda that is wanted, how many its page has.
     """
 
     def __init__(
@@ -155,22 +150,22 @@ class _RecordedPages:
                 without_bodies = [replace(one, agenda=_NO_BODY) for one in agendas]
                 for agenda_id in named:
                     self._found[agenda_id].append((offset, without_bodies))
-        doubtful = {
+        repeated = {
             (one.agenda_id, one.attempt)
             for name, some in self._found.items()
             for _, agendas in some
             if len(agendas) > wanted[name]
             for one in agendas
         }
-        for offset, event in placings if doubtful else ():
+        for offset, event in placings if repeated else ():
             for one in map(decode_routed, event.agendas):
-                if (one.agenda_id, one.attempt) in doubtful:
+                if (one.agenda_id, one.attempt) in repeated:
                     self._first.setdefault((one.agenda_id, one.attempt), offset)
 
     def of(self, source: PageSource, before: int) -> Sequence[RoutedAgenda] | None:
-        """The agendas of a page, placed at this offset or before; None if not on record.
+        """The agendas of a page, routed at this offset or before; None if not on record.
 
-        What came a second time is not in a page, unless the first had been lost.
+        What came a second time is not in a page, unless the first time had been lost.
         """
         for offset, agendas in reversed(self._found.get(source.agenda_id, ())):
             fresh = [one for one in agendas if self._first_at(one, offset) == offset]
@@ -192,8 +187,8 @@ class ReadyInput:
     """One event of `pop.ready` about the insight, with the offset of its record.
 
     Attributes:
-        at: When it was written, in seconds since the epoch. The scheduler handled it a
-            little later, so a retry may come due in another round than it did.
+        at: When it was written, in seconds since the epoch. The service handled it a little
+            later, so a retry may become due in another round than it did.
     """
 
     offset: int
@@ -217,7 +212,7 @@ class ReplayState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been begun with."""
+        """Whether no round was replayed yet."""
         return self._scheduler is None
 
     def scheduler_for(
@@ -260,7 +255,7 @@ def discard_writes(scheduler: InsightScheduler) -> None:
 
 
 class InputCursor:
-    """Inputs that are yet to be fed, in order."""
+    """The inputs that were not applied yet, in order."""
 
     def __init__(self, inputs: Iterable[ReadyInput]) -> None:
         self._inputs = iter(inputs)
@@ -276,7 +271,7 @@ class InputCursor:
 def replayable_decisions(
     decisions: Sequence[RoundDecided], known: Iterable[ReplayStart]
 ) -> Sequence[RoundDecided]:
-    """From the first round on that can be begun with."""
+    """The rounds from the first that a replay can start with."""
     starts = {1, *(one.round for one in known)}
     numbers = (number for number, one in enumerate(decisions) if one.round in starts)
     return decisions[next(numbers, len(decisions)) :]
@@ -285,7 +280,7 @@ def replayable_decisions(
 def start_of(
     decision: RoundDecided, known: Iterable[ReplayStart], state: ReplayState
 ) -> ReplayStart | None:
-    """What to begin this round with, if it is the first."""
+    """The state to start with, if this round is the first one replayed."""
     if not state.is_empty:
         return None
     return next((one for one in known if one.round == decision.round), None)
@@ -307,8 +302,8 @@ class ReplayedRound:
 def final_decisions(decisions: Iterable[RoundDecided]) -> list[RoundDecided]:
     """The rounds that counted, in order.
 
-    A round that was emitted but not kept, because of a crash in between, was decided again
-    under the same number; the later record is what the table knows.
+    A crash between the emission of a round and its row makes the scheduler decide it again
+    under the same number; the later record is the one that the table has.
     """
     by_round = {decision.round: decision for decision in decisions}
     return [by_round[number] for number in sorted(by_round)]
@@ -320,16 +315,16 @@ def replay(
     definitions_at: Callable[[int], Definitions],
     known: Sequence[ReplayStart] = (),
 ) -> Iterator[ReplayedRound]:
-    """Choose every recorded round again, from the first that can be begun with.
+    """Choose every recorded round again, from the first that a replay can start with.
 
-    Where the scheduler began anew, it goes on from what that knew.
+    Where the service restarted, it goes on from the checkpoint of that restart, because leases
+    and tokens began again there.
 
     Args:
-        inputs: All of the insight's events that are on record, by offset; each is looked at
-            once and let go.
+        inputs: All of the insight's events that are on record, by offset; read once.
         decisions: As `final_decisions` gives them.
         definitions_at: Definitions by the version that was in force.
-        known: States to begin with; without one, only round 1.
+        known: States to start with; without one, only round 1.
     """
     state = ReplayState(definitions_at)
     restarts = {one.round: one for one in known if one.begins}

@@ -1,4 +1,4 @@
-"""What other weights would have done: recorded rounds, chosen with them."""
+"""What other weights would have done: recorded rounds, chosen again with them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,17 +54,17 @@ def what_if(
     """Choose the recorded rounds with other weights: same slots, same instants, same costs.
 
     An agenda that is emitted at another time is taken to cost what it cost then, and to fail
-    as it did; the slot of a recorded settlement is given back by the agenda that has been out
-    longest. Commands act, and definitions but for these weights, as they did and when.
+    as it did; each recorded settlement ends the agenda that has been in flight longest.
+    Commands, and definitions but for these weights, act when they did.
 
     Takes memory for the backlog, and for what each attempt that ended had cost.
 
     Args:
-        inputs: As for `replay`, but looked at twice: an agenda may go before it did.
-        decisions: As `last_words` gives them.
+        inputs: As for `replay`, but read twice: an agenda may be emitted before it was.
+        decisions: As `final_decisions` gives them.
         definitions_at: Definitions by the version that was in force.
         weights: Of these customers, in place of their own.
-        known: States to begin with; without one, only round 1.
+        known: States to start with; without one, only round 1.
     """
     ends = _settlements_by_attempt(inputs)
     outcomes: dict[str, CustomerOutcome] = {}
@@ -139,7 +139,10 @@ def _settle_longest_out(
     ends: Mapping[tuple[str, int], Settlement],
     now: float,
 ) -> None:
-    """One that is out ends as it did; what a command ended already is passed over."""
+    """End the attempt that is in flight longest, as it ended on record.
+
+    One that a command has ended already is skipped.
+    """
     while out:
         agenda_id = next(iter(out))
         attempt = out.pop(agenda_id)
@@ -153,7 +156,7 @@ def _settle_longest_out(
 
 
 def _out_longest_first(backlog: Backlog) -> dict[str, int]:
-    """Attempts that are out; which of them for longest, their pages tell."""
+    """Attempts in flight, those of the oldest pages first."""
     index = backlog.index
     places = (
         (index.in_flight_record(ref), one)

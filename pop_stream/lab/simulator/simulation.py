@@ -1,12 +1,7 @@
-"""The real policy in virtual time: one insight, its scheduler and its pullers, event by event.
+"""One insight, or the insights of a pool, in virtual time: events, delays and runners.
 
-Backlog, gate, costs and definitions are those that the scheduler runs; around them are only
-delays and runners. Nothing is random and no clock is read: the same input gives the same
-log, and an hour passes as fast as its events can be counted off.
-
-Simulated pullers: an insight's topic, the runners that take from it, and what they run.
-
-Several insights of one resource pool in virtual time, side by side.
+`Simulation` runs an `InsightScheduler` from event to event. `SimulatedRunners` are its topic
+and pullers. `simulate` runs one insight, and `simulate_pool` several that share a pool.
 """
 
 from collections import deque
@@ -59,7 +54,7 @@ class TakenAgenda(NamedTuple):
 
 
 class SimulatedRunners:
-    """Runners with the lines they serve; every line is first in, first out.
+    """Runners, and the partitions they take agendas from in order.
 
     Args:
         runners: At least one for each partition.
@@ -70,7 +65,7 @@ class SimulatedRunners:
         if runners < partitions:
             msg = f"{partitions} partitions need as many runners, got {runners}"
             raise ValueError(msg)
-        self._lines: list[deque[tuple[str, bool]]] = [deque() for _ in range(partitions)]
+        self._partitions: list[deque[tuple[str, bool]]] = [deque() for _ in range(partitions)]
         self._idle = [len(range(one, runners, partitions)) for one in range(partitions)]
         self._busy: list[tuple[float, int, str, int]] = []
         self._closed_until = -inf
@@ -88,8 +83,8 @@ class SimulatedRunners:
 
     @property
     def opens_at(self) -> float:
-        """When agendas are taken again that wait for it; infinite if none does."""
-        is_awaited = self._closed_until > -inf and any(self._lines)
+        """When waiting agendas are taken again; infinite if none waits for that."""
+        is_awaited = self._closed_until > -inf and any(self._partitions)
         return self._closed_until if is_awaited else inf
 
     def close(self, until: float) -> None:
@@ -98,12 +93,12 @@ class SimulatedRunners:
 
     def deliver(self, agenda_id: str) -> None:
         """An agenda is on the topic."""
-        chosen, partitions = 0, len(self._lines)
+        chosen, partitions = 0, len(self._partitions)
         if partitions > 1:
             home = partition_of(agenda_id.encode(), partitions)
-            [chosen] = spread([home], [*map(len, self._lines)])
-        line = self._lines[chosen]
-        line.append((agenda_id, self._idle[chosen] > len(line)))
+            [chosen] = spread([home], [*map(len, self._partitions)])
+        queue = self._partitions[chosen]
+        queue.append((agenda_id, self._idle[chosen] > len(queue)))
 
     def take(self, now: float) -> list[TakenAgenda]:
         """Agendas that idle runners take now; `run` them."""
@@ -111,10 +106,10 @@ class SimulatedRunners:
             return []
         self._closed_until = -inf
         taken: list[TakenAgenda] = []
-        for partition, line in enumerate(self._lines):
-            while line and self._idle[partition]:
+        for partition, queue in enumerate(self._partitions):
+            while queue and self._idle[partition]:
                 self._idle[partition] -= 1
-                agenda_id, sync_matched = line.popleft()
+                agenda_id, sync_matched = queue.popleft()
                 taken.append(TakenAgenda(agenda_id, partition, sync_matched))
         return taken
 
@@ -133,7 +128,7 @@ class SimulatedRunners:
 
 
 MAX_DURATION_S: Final = 1e11
-"""Virtual time ends here, after 3,000 years: what is later is no date."""
+"""Virtual time ends here, after 3,000 years: later instants are no dates."""
 
 _BODY: Final = Raw(b"{}")
 _MAX_DELTAS: Final = 200
@@ -143,7 +138,7 @@ def simulate(arrivals: Iterable[Arrival], config: SimulationConfig) -> Simulatio
     """Run a workload to its end, or until nothing could ever happen again.
 
     Args:
-        arrivals: By instant; read as time goes by, so that a long trace takes no memory.
+        arrivals: By instant; read as time advances, so that a long trace takes no memory.
         config: The insight, its customers and runners, and what changes on the way.
 
     Raises:
@@ -153,7 +148,7 @@ def simulate(arrivals: Iterable[Arrival], config: SimulationConfig) -> Simulatio
 
 
 class _AgendaInFlight(NamedTuple):
-    """An agenda under way."""
+    """An agenda that has arrived and not ended."""
 
     arrival: Arrival
     customer: int
@@ -183,12 +178,12 @@ class InMemoryStore:
 
 
 class Simulation:
-    """One insight under way; as `simulate`, but step by step, so that several go abreast.
+    """One insight in virtual time, step by step, so that several can run side by side.
 
     Args:
         arrivals: By instant.
-        config: Under what.
-        room: At this instant, how many agendas its pool lets it emit; None without a pool.
+        config: As for `simulate`.
+        room: How many agendas its pool lets it emit at an instant; None without a pool.
     """
 
     def __init__(
@@ -226,7 +221,7 @@ class Simulation:
         self._depth = 0
 
     def run(self) -> SimulationRun:
-        """All of it."""
+        """Run to the end."""
         while (at := self.next_instant()) < inf:
             if self.advance_to(at):
                 self.refill(at)
@@ -234,18 +229,18 @@ class Simulation:
 
     @property
     def result(self) -> SimulationRun:
-        """What came of it so far."""
+        """The outcome so far."""
         return SimulationRun(self._log, self._depth, self._rounds, left=len(self._in_flight))
 
     def next_instant(self) -> float:
         """When something happens next; infinite if nothing ever will."""
-        heard = min(
+        next_event = min(
             self._next.at + self._environment.ingest_s if self._next else inf,
             self._reports[0][0] if self._reports else inf,
             self._tick_at,
         )
         return min(
-            max(heard, self._away_until),
+            max(next_event, self._away_until),
             self._changes[0].at if self._changes else inf,
             self._emissions[0][0] if self._emissions else inf,
             self._runners.next_end,
@@ -253,7 +248,7 @@ class Simulation:
         )
 
     def advance_to(self, now: float) -> bool:
-        """All that happens at this instant, causes before effects; whether to refill now.
+        """Let happen all of this instant, causes before effects; returns whether to refill.
 
         Raises:
             ValueError: If that is past `MAX_DURATION_S`.
@@ -301,7 +296,7 @@ class Simulation:
     # ---- the scheduler ----
 
     def _apply_events(self) -> bool:
-        """Apply what has reached the scheduler; whether there was anything."""
+        """Apply what has reached the scheduler; returns whether there was anything."""
         now, has_changed = self._now, False
         while self._reports and self._reports[0][0] <= now:
             self.scheduler.apply(self._reports.popleft()[1], now)
@@ -344,7 +339,7 @@ class Simulation:
         )
 
     def refill(self, now: float) -> None:
-        """Emit what may go, unless no scheduler is there; more often does no harm."""
+        """Run a round, unless the scheduler is away; a second call at once is harmless."""
         if now < self._away_until:
             return
         self._now = now
@@ -389,7 +384,7 @@ class Simulation:
             self._runners.close(self._now + change.away_s)
 
     def _restart_scheduler(self) -> None:
-        """Go on with another scheduler, from what this one has written."""
+        """Replace the scheduler by one that is restored from what this one has saved."""
         if self._store is None:  # never: it is made where any change is a restart
             return
         self._store.save(self.scheduler.backlog)
@@ -407,14 +402,14 @@ class Simulation:
         self._tick_at = min(self._tick_at, (floor(self._now / tick_s) + 1) * tick_s)
 
     def _apply_definitions(self) -> None:
-        """Put changed definitions in force."""
+        """Have the scheduler follow the changed definitions."""
         self._is_stale = False
         self.scheduler.reconfigure(self._insight)
         for customer_id in self._log.customers:
             self._register_customer(customer_id)
 
     def _register_customer(self, customer_id: CustomerId) -> None:
-        """Note what a customer weighs, and whether it has limits."""
+        """Log a customer's weight if it changed, and remember whether it has limits."""
         share, customer = self._share(customer_id), self._log.index(customer_id)
         if share.weight != self._weights[customer]:
             self._weights[customer] = share.weight
@@ -425,7 +420,7 @@ class Simulation:
             self._log.released(self._now, customer)
 
     def _log_held_changes(self) -> None:
-        """Log whose own limits begin or cease to keep it out."""
+        """Log which customers their own limits begin or cease to hold."""
         for customer_id, was_held in self._limited.items():
             is_held = bool(self.scheduler.backlog.queue.flow(customer_id).held_by)
             if is_held != was_held:
@@ -446,35 +441,35 @@ def simulate_pool(
 ) -> Mapping[str, SimulationRun]:
     """Run the work of all insights of a pool to its end.
 
-    What has happened by an instant is heard by all before any of them emits, so the order of
-    the insights makes no difference to who is given room.
+    All insights apply the events of an instant before any of them emits, so their order makes
+    no difference to the room they get.
 
     Args:
-        works: By insight, arrivals and setting as for `simulate`; weight and minimum in the
-            pool are those of the setting's insight.
+        works: By insight, arrivals and configuration as for `simulate`; weight and minimum in
+            the pool are those of the configuration's insight.
         capacity: Agendas that all of them may have in flight together.
 
     Raises:
         ValueError: As `simulate`.
     """
-    abreast: dict[str, Simulation] = {}
+    simulations: dict[str, Simulation] = {}
 
     def room_of(name: str) -> Callable[[float], int]:
         def room(now: float) -> int:
             found = pool_limits(
-                capacity, [one.scheduler.pool_demand(now) for one in abreast.values()]
+                capacity, [one.scheduler.pool_demand(now) for one in simulations.values()]
             )
-            scheduler = abreast[name].scheduler
+            scheduler = simulations[name].scheduler
             return found[scheduler.backlog.insight.id] - scheduler.backlog.in_flight
 
         return room
 
     for name, (arrivals, config) in works.items():
-        abreast[name] = Simulation(arrivals, config, room_of(name))
-    while (at := min(one.next_instant() for one in abreast.values())) < inf:
-        due = [one for one in abreast.values() if one.next_instant() <= at]
-        have_heard = [one.advance_to(at) for one in due]
-        if any(have_heard):
-            for one in abreast.values():
+        simulations[name] = Simulation(arrivals, config, room_of(name))
+    while (at := min(one.next_instant() for one in simulations.values())) < inf:
+        due = [one for one in simulations.values() if one.next_instant() <= at]
+        have_changed = [one.advance_to(at) for one in due]
+        if any(have_changed):
+            for one in simulations.values():
                 one.refill(at)
-    return {name: one.result for name, one in abreast.items()}
+    return {name: one.result for name, one in simulations.items()}

@@ -31,16 +31,16 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEnvironment:
-    """Who runs agendas, and how long it takes to tell; spans are in seconds.
+    """Runners and delays; spans are in seconds.
 
     Attributes:
         runners: Agendas that run at a time.
-        partitions: Of the insight's topic; each is a line of its own with its own runners,
-            as with one puller a partition.
+        partitions: Of the insight's topic; each has runners of its own, as with one puller a
+            partition.
         ingest_s: From submission to the backlog.
         emission_s: From a round to the runners.
         relay_s: From a claim or an end to the scheduler.
-        tick_s: Between two looks for new definitions.
+        tick_s: Between two checks for new definitions.
         overhead_s: A runner's own time for an agenda beside running it.
     """
 
@@ -55,7 +55,7 @@ class SimulatedEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChange:
-    """A customer or the insight is defined anew."""
+    """A customer or the insight gets another definition."""
 
     at: float
     definition: Customer | Insight
@@ -63,7 +63,7 @@ class DefinitionChange:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRestart:
-    """The scheduler is gone, and another goes on from what it had written."""
+    """The scheduler ends, and another goes on from what it has saved."""
 
     at: float
     away_s: float
@@ -82,7 +82,7 @@ Change = DefinitionChange | SchedulerRestart | GroupRebalance
 
 @dataclass(frozen=True, slots=True)
 class SimulationConfig:
-    """Under what a workload is run.
+    """The insight, customers and environment of a run.
 
     Attributes:
         customers: Definitions; all others have the defaults.
@@ -97,12 +97,12 @@ class SimulationConfig:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRun:
-    """What came of a simulated workload.
+    """The outcome of a simulated workload.
 
     Attributes:
-        depth: Most agendas that the scheduler held to be out at once.
+        depth: Most agendas that the scheduler counted as in flight at once.
         rounds: Rounds that emitted something.
-        left: Agendas that never ended, because something holds them for ever.
+        left: Agendas that never ended, because their customer is held for ever.
     """
 
     log: ServiceLog
@@ -112,7 +112,7 @@ class SimulationRun:
 
 
 def checked_in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-    """The same, unless one is earlier than the one before: then it raises `ValueError`."""
+    """The same; raises `ValueError` at one that is earlier than the one before."""
     latest = -inf
     for arrival in arrivals:
         if arrival.at < latest:

@@ -1,7 +1,7 @@
 """Reads one insight's topic as a member of its consumer group."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -175,7 +175,9 @@ async def _read_forever(consumer: KafkaConsumer, pipeline: ClaimPipeline) -> NoR
         with suppress(TimeoutError):
             # While the group rebalances, `getmany` heeds no timeout of its own.
             async with asyncio.timeout(_ANSWER_S):
-                fetched: Mapping[TopicPartition, list[ConsumedRecord]] = await consumer.getmany(
+                fetched: Mapping[
+                    TopicPartition, Sequence[ConsumedRecord]
+                ] = await consumer.getmany(
                     timeout_ms=int(_POLL_S * 1000), max_records=BUFFER_RECORDS
                 )
                 for records in fetched.values():

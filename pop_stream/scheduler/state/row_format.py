@@ -158,11 +158,11 @@ def compact_epochs(spans: PageEpochs, numbers: Iterable[int]) -> PageEpochs:
     """
     filled = {bisect_right(spans, (number, inf)) - 1 for number in numbers}
     newest = spans[-1][1]
-    kept = [
+    compacted = [
         (start, epoch if index in filled else newest)
         for index, (start, epoch) in enumerate(spans)
     ]
-    return tuple(next(same) for _, same in groupby(kept, key=itemgetter(1)))
+    return tuple(next(same) for _, same in groupby(compacted, key=itemgetter(1)))
 
 
 def recovered_epochs(places: Iterable[RowKey]) -> PageEpochs:

@@ -125,16 +125,16 @@ class AgendaEvidence:
 
 @given(deeds)
 def test_the_worst_gap_is_that_of_the_worst_interval(script):
-    told = AgendaEvidence(script)
+    logged = AgendaEvidence(script)
     gaps = {
-        pair: told.gap(*pair)
+        pair: logged.gap(*pair)
         for pair in permutations(range(CUSTOMERS), 2)
-        if any({*pair} <= backlogged for backlogged, _, _ in told.states)
+        if any({*pair} <= backlogged for backlogged, _, _ in logged.states)
     }
-    expected = [gap and gap / told.bound(*pair) for pair, gap in gaps.items()]
-    judged = measure_fairness(told.log)
+    expected = [gap and gap / logged.bound(*pair) for pair, gap in gaps.items()]
+    judged = measure_fairness(logged.log)
     assert judged.gap_over_bound == pytest.approx(max(expected, default=None))
-    assert judged.depth == told.depth
+    assert judged.depth == logged.depth
 
 
 def spans(states):
@@ -148,13 +148,13 @@ def spans(states):
             begin = None
 
 
-def shared(told, customer, rivals, begin, end):
+def shared(logged, customer, rivals, begin, end):
     """What a customer was given and due of what rivals were emitted in a span of states."""
     given, due = [], []
-    for number, emitter, spent in told.emissions:
+    for number, emitter, spent in logged.emissions:
         before = number - 1
         if begin <= before < end and emitter in rivals[before]:
-            weights = told.states[before][2]
+            weights = logged.states[before][2]
             total = sum(weights[one] for one in rivals[before])
             due.append(spent * weights[customer] / total)
             given.append(spent if emitter == customer else 0.0)
@@ -165,29 +165,29 @@ def enough(due, largest, stretches):
     return sum(due) >= jain.MIN_LARGEST_AGENDAS * largest * stretches
 
 
-def largest_of(told, customer):
+def largest_of(logged, customer):
     """What its largest agenda took; of one without any, that of anybody."""
-    own = [spent for _, one, spent in told.emissions if one == customer]
-    return max(own or [spent for _, _, spent in told.emissions], default=0.0)
+    own = [spent for _, one, spent in logged.emissions if one == customer]
+    return max(own or [spent for _, _, spent in logged.emissions], default=0.0)
 
 
-def competitors(told):
-    backlogged = [state[0] for state in told.states]
-    rivals = [set() for _ in told.states]
+def competitors(logged):
+    backlogged = [state[0] for state in logged.states]
+    rivals = [set() for _ in logged.states]
     for customer in range(CUSTOMERS):
         contested = [customer in some and len(some) > 1 for some in backlogged]
         for begin, end in spans(contested):
-            given, due = shared(told, customer, backlogged, begin, end)
-            if enough(due, max(given, default=0) or largest_of(told, customer), 1):
+            given, due = shared(logged, customer, backlogged, begin, end)
+            if enough(due, max(given, default=0) or largest_of(logged, customer), 1):
                 for state in range(begin, end):
                     rivals[state].add(customer)
     found = {}
     for customer in range(CUSTOMERS):
         times = [*spans([customer in some and len(some) > 1 for some in rivals])]
-        both = [shared(told, customer, rivals, begin, end) for begin, end in times]
+        both = [shared(logged, customer, rivals, begin, end) for begin, end in times]
         given = [one for some, _ in both for one in some]
         due = [one for _, some in both for one in some]
-        largest = max(given, default=0.0) or largest_of(told, customer)
+        largest = max(given, default=0.0) or largest_of(logged, customer)
         if times and largest and enough(due, largest, len(times)):
             found[customer] = (sum(given), sum(due))
     return found
@@ -195,14 +195,14 @@ def competitors(told):
 
 @given(deeds)
 def test_competitors_are_given_and_due_what_a_slow_count_says(script):
-    told = AgendaEvidence(script)
+    logged = AgendaEvidence(script)
     turns, jain.MIN_LARGEST_AGENDAS = jain.MIN_LARGEST_AGENDAS, 1.001  # no ties
     try:
         found = {
             customer: (one.given, one.due)
-            for customer, one in jain.competitors(told.log).items()
+            for customer, one in jain.competitors(logged.log).items()
         }
-        expected = competitors(told)
+        expected = competitors(logged)
     finally:
         jain.MIN_LARGEST_AGENDAS = turns
     assert found.keys() == expected.keys()

@@ -109,7 +109,7 @@ def test_worst_gap_is_within_the_bound_whatever_costs_are_declared(work, config)
 
 
 def test_wrong_costs_can_lead_as_far_as_their_bound():
-    """Two of `a` are out when `c` comes, and two more go before one of them has told."""
+    """Two of `a` are out when `c` comes, and two more go before one of them has logged."""
     work = [Arrival(0.0, CustomerId("a"), 1.0, 0.0001)] * 5
     work += [Arrival(0.5, CustomerId("c"), 0.001, 0.0001)] * 7
     one = SimulatedEnvironment(runners=1, ingest_s=0.0, emission_s=0.0, relay_s=0.0)

@@ -21,7 +21,7 @@ from pop_stream.lab.fairness_metrics.service_log import (
 )
 
 
-def told(script):
+def logged(script):
     """A log of one event a second; `a+` arrives, `a!` is emitted, `a.` ends, at cost 1."""
     log = ServiceLog()
     for at, word in enumerate(script.split()):
@@ -96,7 +96,7 @@ def test_who_is_starved_counts_though_it_was_given_nothing():
 
 
 def test_short_encounters_say_nothing_about_fairness():
-    log = told(" ".join(["a+"] * 9 + ["b+", "b!", "b.", "a!", "a."] * 4))
+    log = logged(" ".join(["a+"] * 9 + ["b+", "b!", "b.", "a!", "a."] * 4))
     judged = measure_fairness(log)
     assert (judged.jain, judged.jain_floor, judged.competitors) == (None, None, 0)
 
@@ -246,33 +246,33 @@ def test_who_was_given_nothing_is_measured_by_the_agendas_it_had_in_all():
 
 
 def test_a_gap_is_the_growth_of_a_difference_while_both_wait():
-    judged = measure_fairness(told("a+ a+ a+ a+ b+ b+ a! a! a! a. a. a."))
+    judged = measure_fairness(logged("a+ a+ a+ a+ b+ b+ a! a! a! a. a. a."))
     assert (judged.gap.ahead, judged.gap.behind, judged.gap.seconds) == ("a", "b", 3.0)
     assert judged.depth == 3
     assert judged.gap.bound == (3 + 1) * (1 + 0), "b was never charged anything"
 
 
 def test_what_ends_while_one_does_not_wait_makes_no_gap():
-    assert measure_fairness(told("a+ a+ a+ a! a. a! a. b+")).gap.seconds == 0.0
+    assert measure_fairness(logged("a+ a+ a+ a! a. a! a. b+")).gap.seconds == 0.0
 
 
 def test_where_no_two_ever_waited_together_there_is_no_gap():
-    judged = measure_fairness(told("a+ a+ a! a. a! a. b+ b! b."))
+    judged = measure_fairness(logged("a+ a+ a! a. a! a. b+ b! b."))
     assert (judged.gap, judged.gap_over_bound) == (None, None)
 
 
 def test_two_who_were_never_charged_anything_are_not_apart():
-    judged = measure_fairness(told("a+ b+"))
+    judged = measure_fairness(logged("a+ b+"))
     assert (judged.gap.seconds, judged.gap_over_bound) == (0.0, 0.0)
 
 
 def test_an_interval_begins_anew_when_one_comes_back():
-    log = told("a+ a+ a+ a+ b+ b+ a! a. b! b! b. b. b+ a! a. b!")
+    log = logged("a+ a+ a+ a+ b+ b+ a! a. b! b! b. b. b+ a! a. b!")
     assert measure_fairness(log).gap.seconds == 1.0
 
 
 def test_a_held_customer_has_no_claim():
-    log = told("a+ a+ a+ a+ b+ bheld a! a. a! a. bfree a! a.")
+    log = logged("a+ a+ a+ a+ b+ bheld a! a. a! a. bfree a! a.")
     assert measure_fairness(log).gap.seconds == 1.0
 
 
@@ -366,7 +366,7 @@ def test_customers_that_are_not_compared_make_no_gap():
 
 
 def test_only_the_largest_customers_are_compared():
-    log = told("a+ b+ c+ c+ a! b! c! c! a. b. c. c.")
+    log = logged("a+ b+ c+ c+ a! b! c! c! a. b. c. c.")
     assert measure_fairness(log, max_paired=2).paired == 2
     assert measure_fairness(log, max_paired=0).gap is None
 
@@ -377,14 +377,14 @@ def uneven(name, *, ends, behind):
 
 
 def test_those_with_the_most_agendas_are_compared():
-    log = told(" ".join([*uneven("a", ends=2, behind="z"), *uneven("b", ends=7, behind="z")]))
+    log = logged(" ".join([*uneven("a", ends=2, behind="z"), *uneven("b", ends=7, behind="z")]))
     [both] = [measure_fairness(log, max_paired=2).gap]
     assert {both.ahead, both.behind} == {"a", "b"}, "z ended none"
     assert measure_fairness(log, max_paired=3).gap.seconds == 7.0
 
 
 def test_of_a_very_long_log_fewer_are_compared_but_never_under_a_handful(monkeypatch):
-    log = told(" ".join(f"{name}+ {name}! {name}." for name in "abcdefghijkl"))
+    log = logged(" ".join(f"{name}+ {name}! {name}." for name in "abcdefghijkl"))
     assert measure_fairness(log).paired == 12
     monkeypatch.setattr(audit_module, "_COMPARISONS", 12 * 10 + 11)
     assert measure_fairness(log).paired == 10
@@ -401,15 +401,15 @@ def test_utilisation_of_less_than_a_second():
     assert measure_fairness(log).utilisation(1) == 0.5
 
 
-def test_a_depth_told_by_the_scheduler_counts_if_it_is_larger():
-    log = told("a+ b+ b+ a! a.")
+def test_a_depth_reported_by_the_scheduler_counts_if_it_is_larger():
+    log = logged("a+ b+ b+ a! a.")
     assert measure_fairness(log).depth == 1
     assert measure_fairness(log, depth=7).depth == 7
-    assert measure_fairness(told("a+ b+ a! b! a. b."), depth=1).depth == 2
+    assert measure_fairness(logged("a+ b+ a! b! a. b."), depth=1).depth == 2
 
 
 def test_utilisation_is_work_over_what_runners_had_to_give():
-    judged = measure_fairness(told("a+ a+ a! a. a! a."))
+    judged = measure_fairness(logged("a+ a+ a! a. a! a."))
     assert judged.times.seconds == 5.0
     assert judged.utilisation(1) == pytest.approx(2.0 / 5.0)
     assert judged.served == {"a": 2.0}
@@ -471,23 +471,23 @@ def test_nobody_is_emitted_before_it_arrives():
 
 
 def test_charges_count_by_weight_in_the_bound():
-    result = measure_fairness(told("a=2 a+ a+ b+ b+ a! b! a. b."))
+    result = measure_fairness(logged("a=2 a+ a+ b+ b+ a! b! a. b."))
     assert result.gap.bound == (2 + 1) * (1 / 2 + 1)
 
 
 @pytest.mark.parametrize(("weight", "gap"), [(1, 2.0), (2, 1.0)])
 def test_only_another_weight_begins_an_interval(weight, gap):
-    result = measure_fairness(told(f"a+ a+ a+ b+ a! a. a={weight} a! a."))
+    result = measure_fairness(logged(f"a+ a+ a+ b+ a! a. a={weight} a! a."))
     assert result.gap.seconds == gap
 
 
 def test_depth_is_of_those_that_are_out_at_once():
-    assert measure_fairness(told("a+ b+ a! a. b! b.")).depth == 1
-    assert measure_fairness(told("a+ b+ a! b! a. b.")).depth == 2
+    assert measure_fairness(logged("a+ b+ a! a. b! b.")).depth == 1
+    assert measure_fairness(logged("a+ b+ a! b! a. b.")).depth == 2
 
 
 def test_gaps_are_by_weight_and_what_was_served_is_not():
-    log = told("a+ a+ b+ a!")
+    log = logged("a+ a+ b+ a!")
     log.settled(9.0, log.index("a"), spent=4.0, weight=8.0)
     result = measure_fairness(log)
     assert result.gap.seconds == 0.5
@@ -544,7 +544,7 @@ def test_who_is_given_nothing_while_the_others_are_is_no_exception(after):
 
 @pytest.mark.parametrize("max_paired", [2, 3])
 def test_too_large_a_charge_of_anybody_widens_the_bound_by_its_weight(max_paired):
-    log = told("c=2 a+ a+ b+ b+ c+")
+    log = logged("c=2 a+ a+ b+ b+ c+")
     for name, charged in (("a", 1.0), ("b", 1.0), ("c", 3.0)):
         log.emitted(9.0, log.index(name), charged=charged, spent=1.0)
     for name, weight in (("a", 1.0), ("a", 1.0), ("b", 1.0), ("b", 1.0), ("c", 2.0)):

@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_named_with_the_round_from_which_it_matters(repla
     ]
     assert report["exact_before"] == {"round": 2, "at": "2026-01-01T00:00:05+00:00"}
     words = " ".join(said.split())
-    assert "passed over: pop.ready, partition 5, offset 4: no event" in words
+    assert "skipped: pop.ready, partition 5, offset 4: no event" in words
     assert "from round 2, 2026-01-01T00:00:05+00:00, on it is not sure to be exact" in words
 
 
@@ -65,7 +65,7 @@ def test_what_no_round_needs_leaves_the_record_exact(replay):
     assert code == 0
     assert len(report["unreadable"]) == 2
     assert report["exact_before"] is None
-    assert "none of the rounds needs what was passed over" in said
+    assert "none of the rounds needs what was skipped" in said
 
 
 def test_other_weights_move_the_waits(replay):

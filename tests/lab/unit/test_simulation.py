@@ -110,7 +110,7 @@ def test_nothing_happens_with_nothing_to_do():
     assert (len(result.log), result.left) == (0, 0)
 
 
-def test_a_weight_holds_from_the_next_pick_after_it_is_heard_of():
+def test_a_weight_holds_from_the_next_pick_after_it_is_applied():
     change = DefinitionChange(10.0, Customer(id="b", weight=3))
     result = run(flood("a", 40), flood("b", 40), changes=[change], target=1)
     names = [result.log.customers[one] for kind, _, one, *_ in result.log if kind == EMITTED]

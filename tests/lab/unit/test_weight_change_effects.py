@@ -69,7 +69,7 @@ def test_worker_seconds_count_and_not_agendas():
     assert only(log).emissions == 1
 
 
-def test_newcomers_after_the_change_are_left_out_of_it():
+def test_idle_returners_after_the_change_are_left_out_of_it():
     log = order("abc" * 5, "")
     late = log.index("late")
     for at, name in enumerate("bbabcb" * 5, start=20):
@@ -111,13 +111,13 @@ def test_who_has_nothing_waiting_while_others_compete_changes_nothing():
         (None, 9, None),
     ],
 )
-def test_what_was_not_visible_within_the_depth_is_told_if_it_was_watched_so_long(
+def test_what_was_not_visible_within_the_depth_is_known_if_it_was_watched_so_long(
     emissions, watched, expected
 ):
     assert WeightChangeEffect("b", 0.0, emissions, watched).within(10) == expected
 
 
-def test_what_was_emitted_before_the_scheduler_heard_counts_from_when_it_was_told():
+def test_what_was_emitted_before_the_scheduler_applied_it_counts_from_its_definition():
     log = order("abc" * 5, "bbabcb" * 5)
     [late] = since_announced([only(log)], log, [3.0, 11.5])
     assert (late.at, late.emissions, late.watched) == (11.5, 1 + 3, 30 + 3)

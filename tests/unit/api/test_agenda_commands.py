@@ -185,12 +185,12 @@ async def test_a_list_is_narrowed_by_every_field(api):
     _, page = await api.get("/v1/agendas?title=Cut")
     assert page["total"] == 0
     body = {"params": {"externalId": "T 9"}, "trace": {"correlation_id": "ticket-77"}}
-    api.summaries.put(summary("told", body=json.dumps(body).encode()))
+    api.summaries.put(summary("known", body=json.dumps(body).encode()))
     for query in ("external_id=T%209&external_id=x", "correlation_id=ticket-77"):
         _, page = await api.get(f"/v1/agendas?{query}")
         [one] = page["agendas"]
         assert (one["id"], one["external_id"], one["correlation_id"]) == (
-            "told",
+            "known",
             "T 9",
             "ticket-77",
         )

@@ -1,7 +1,7 @@
 """Every role on every route, with own, allowed, global, foreign and unknown objects.
 
 The routes come from the application's own table, so one that is added is attacked as well;
-what is expected comes from the table in docs/reference/security.md, told here once more.
+what is expected comes from the table in docs/reference/security.md, repeated here.
 """
 
 import base64
@@ -103,12 +103,12 @@ def others(world):
     definitions = {
         key: one for key, one in world.definition_store.rows.items() if key[1] != "t-own"
     }
-    told = [one for one in world.publisher.records if b'-foreign"' in (one.value or b"")]
+    answer = [one for one in world.publisher.records if b'-foreign"' in (one.value or b"")]
     return (
         {key: one for key, one in definitions.items() if not key[1].endswith("@acme")},
         world.summaries.agendas["a-foreign"],
         world.keys_stored[world.keys["foreign"]],
-        told,
+        answer,
     )
 
 
@@ -122,8 +122,8 @@ def test_every_object_that_a_path_names_is_guarded():
     for route in ON_OBJECTS:
         parameters = re.findall(r"{(\w+)}", route.path)
         assert parameters[0] in OBJECTS, f"give {parameters[0]} objects in this test's world"
-        if route.access.subject:
-            assert route.access.subject.parameter in parameters
+        if route.access.path_object:
+            assert route.access.path_object.parameter in parameters
 
 
 def unfit_tokens(world):
@@ -235,7 +235,7 @@ HEADERS = (
 async def test_what_is_anothers_is_answered_as_what_is_not_there(world, route):
     parameter, *_ = names_of(route)
     for role, besides in product(Role, HEADERS):
-        told = []
+        answer = []
         for whose in ("foreign", "unknown"):
             named = id_of(world, parameter, whose)
             ids = ids_on(world, route, whose)
@@ -249,8 +249,8 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(world, route):
                 if name.lower() not in {"x-correlation-id", "content-length", "date"}
             }
             headers = {name: value.replace(named, "<id>") for name, value in headers.items()}
-            told.append((response.status, headers, _without(body, named), asked))
-        assert told[0] == told[1], (role, besides)
+            answer.append((response.status, headers, _without(body, named), asked))
+        assert answer[0] == answer[1], (role, besides)
 
 
 ODD_IDS = (
@@ -299,22 +299,22 @@ async def test_nobody_learns_with_whom_else_something_is_shared(world, path, sha
         headers = {"Authorization": f"Bearer {world.token(customer, READ)}"}
         async with world.client.get(one, headers=headers) as response:
             assert response.status == 200, one
-            told = await response.text()
-            page = json.loads(told)
+            answer = await response.text()
+            page = json.loads(answer)
             if page.get("next"):
-                told += base64.urlsafe_b64decode(page["next"] + "===").decode()
+                answer += base64.urlsafe_b64decode(page["next"] + "===").decode()
         if "fields=" in one:
-            assert shared in told
+            assert shared in answer
         if one.endswith("allowed=gamma"):
             assert page["total"] == is_told
-        assert ("gamma" in told) is (is_told and "sort" not in one), one
+        assert ("gamma" in answer) is (is_told and "sort" not in one), one
 
 
 @pytest.mark.parametrize("owner", [None, "beta", "nobody-at-all"])
 async def test_nobody_gives_a_template_away(world, owner):
     headers = {"Authorization": f"Bearer {world.token('acme', OPERATE)}"}
     before, whole = others(world), {"owner": owner, "agenda": {}}
-    told = []
+    answer = []
     for method, path, body in (
         ("POST", "", {**whole, "id": "new"}),
         ("PUT", "/new", whole),
@@ -322,8 +322,8 @@ async def test_nobody_gives_a_template_away(world, owner):
     ):
         url = f"/v1/agenda-templates{path}"
         async with world.client.request(method, url, json=body, headers=headers) as response:
-            told.append((response.status, (await response.json())["issues"][0]["field"]))
-    assert told == [(422, "owner")] * 5
+            answer.append((response.status, (await response.json())["issues"][0]["field"]))
+    assert answer == [(422, "owner")] * 5
     assert others(world) == before
 
 
@@ -363,8 +363,8 @@ async def test_what_was_refused_gains_nothing_by_being_tried_again(world, caller
     headers = {"Authorization": f"Bearer {world.token(caller, OPERATE)}"}
     wish = {"filter": {"customer_id": ["acme"]}}
     async with world.client.post("/v1/resubmissions", json=wish, headers=headers) as response:
-        told = await response.json()
-    assert (response.status, told["resubmitted"], told["still_refused"]) == (202, 0, 1)
+        answer = await response.json()
+    assert (response.status, answer["resubmitted"], answer["still_refused"]) == (202, 0, 1)
     assert world.publisher.records == []
 
 
@@ -433,11 +433,11 @@ async def test_a_customer_makes_keys_for_itself_and_no_others(world):
             "/v1/keys", json=wish, headers={"Authorization": f"Bearer {token}"}
         ) as response:
             assert response.status == status, wish
-            told = await response.json(content_type=None)
+            answer = await response.json(content_type=None)
             if status == 201:
-                assert told["customer_id"] == "acme"
+                assert answer["customer_id"] == "acme"
                 assert response.headers["Cache-Control"] == "no-store"
-                assert response.headers["Location"] == f"/v1/keys/{told['id']}"
+                assert response.headers["Location"] == f"/v1/keys/{answer['id']}"
 
 
 async def test_a_key_that_was_made_works_until_it_is_revoked(world):
@@ -473,7 +473,7 @@ async def test_while_postgres_is_away_a_stranger_is_not_called_wrong():
     behind = ports()
     behind.keys.is_away = True
     credentials = CredentialVerifier(ApiKeyCache(behind.keys, behind.clock))
-    app = create_app(replace(behind, authenticator=credentials), Settings(), pace=QUICK)
+    app = create_app(replace(behind, authenticator=credentials), Settings(), timing=QUICK)
     headers = {"Authorization": "Bearer pop_aaaaaaaaaaaaaaaa_" + "A" * 43}
     async with (
         TestClient(TestServer(app)) as client,
@@ -492,9 +492,9 @@ async def _submit(world, token, body):
 
 def _without(body, named):
     """A problem without what must differ: the id that was asked for, and the request's own."""
-    told = json.loads(body)
-    told.pop("correlation_id", None)
-    return json.dumps(told).replace(named, "<id>")
+    answer = json.loads(body)
+    answer.pop("correlation_id", None)
+    return json.dumps(answer).replace(named, "<id>")
 
 
 def test_a_route_cannot_be_made_without_its_access():

@@ -82,7 +82,7 @@ async def open_world(monkeypatch, *keys):
         behind.summaries.put(summary("a1"))
         verifier = auth.token_verifier(settings)
         known = CredentialVerifier(ApiKeyCache(behind.keys, clock), verifier)
-        served = create_app(replace(behind, authenticator=known), settings, pace=QUICK)
+        served = create_app(replace(behind, authenticator=known), settings, timing=QUICK)
         async with TestClient(TestServer(served)) as client:
             yield World(client, issuer, clock)
 

@@ -77,12 +77,12 @@ async def test_what_is_read_can_be_sent_back(api):
 async def test_conditions_are_heeded(api, method, headers, status):
     before = (await api.call("GET", "/v1/customers/acme"))[1]
     body = None if method == "DELETE" else {"weight": 9}
-    answered, told, _ = await api.call(method, "/v1/customers/acme", body, **headers)
+    answered, answer, _ = await api.call(method, "/v1/customers/acme", body, **headers)
     assert answered == status
     if status >= 400:
         assert (await api.call("GET", "/v1/customers/acme"))[1] == before
     if status == 412:
-        assert "version 1" in told["detail"]
+        assert "version 1" in answer["detail"]
 
 
 @pytest.mark.parametrize(("path", "content"), ONE_OF_EACH.items())
@@ -93,8 +93,8 @@ async def test_of_each_kind_an_outdated_version_is_refused_and_nothing_changed(
     await api.call("POST", path, content)
     await api.call("PATCH", one, {"title": "meanwhile"}, If_Match='"1"')
     for method, body in (("PUT", content), ("PATCH", {"title": "lost"}), ("DELETE", None)):
-        status, told, _ = await api.call(method, one, body, If_Match='"1"')
-        assert (status, told["code"]) == (412, "precondition_failed")
+        status, answer, _ = await api.call(method, one, body, If_Match='"1"')
+        assert (status, answer["code"]) == (412, "precondition_failed")
     _, kept, headers = await api.call("GET", one)
     assert (kept["title"], headers["ETag"]) == ("meanwhile", '"2"')
     assert (await api.call("DELETE", one, None, If_Match='"2"'))[0] == 204
@@ -106,8 +106,8 @@ async def test_conditions_on_what_is_not_there(api):
     assert (await api.call("PUT", "/v1/customers/new", {}, If_None_Match="*"))[0] == 201
     for condition in ("*", '"1"'):
         for method, body in (("PATCH", {}), ("DELETE", None)):
-            told = await api.call(method, "/v1/customers/none", body, If_Match=condition)
-            assert (told[0], told[1]["code"]) == (404, "not_found")
+            answer = await api.call(method, "/v1/customers/none", body, If_Match=condition)
+            assert (answer[0], answer[1]["code"]) == (404, "not_found")
 
 
 async def test_a_known_version_is_not_sent_again(api):
@@ -176,11 +176,11 @@ async def test_what_is_in_use_stays_and_its_users_are_named(api):
 
 @pytest.mark.parametrize("field", ["max_ready", "max_in_flight", "burst", "submit_burst"])
 async def test_a_whole_number_is_one_however_json_writes_it_and_nothing_else_is(api, field):
-    status, told, _ = await api.call("PATCH", "/v1/customers/acme", {field: 3.0})
-    assert (status, told[field]) == (200, 3)
+    status, answer, _ = await api.call("PATCH", "/v1/customers/acme", {field: 3.0})
+    assert (status, answer[field]) == (200, 3)
     for other in (True, "3", 3.5, 0, 10**12):
-        status, told, _ = await api.call("PATCH", "/v1/customers/acme", {field: other})
-        assert (status, told["issues"][0]["field"]) == (422, field), other
+        status, answer, _ = await api.call("PATCH", "/v1/customers/acme", {field: other})
+        assert (status, answer["issues"][0]["field"]) == (422, field), other
 
 
 async def test_a_pool_shows_all_its_insights_however_many(api, monkeypatch):
@@ -190,8 +190,8 @@ async def test_a_pool_shows_all_its_insights_however_many(api, monkeypatch):
     for name in names:
         await api.call("POST", "/v1/insights", {"id": name, "pool": "gpu"})
     for path in ("/v1/pools/gpu", "/v1/pools?id=gpu"):
-        _, told, _ = await api.call("GET", path)
-        assert told.get("items", [told])[0]["insight_ids"] == names
+        _, answer, _ = await api.call("GET", path)
+        assert answer.get("items", [answer])[0]["insight_ids"] == names
 
 
 async def test_a_list_leads_through_all_its_pages(api):
@@ -229,7 +229,7 @@ async def test_a_list_leads_through_all_its_pages(api):
         ("title=%00", "query"),
     ],
 )
-async def test_a_query_that_cannot_be_used_is_told_why(api, query, field):
+async def test_a_query_that_cannot_be_used_is_refused_with_the_reason(api, query, field):
     status, problem = await api.get(f"/v1/customers?{query}")
     assert (status, problem["code"]) == (422, "bad_query")
     assert problem["issues"][0]["field"] == field

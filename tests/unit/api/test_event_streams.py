@@ -29,9 +29,9 @@ def follow(api, path, **headers):
 
 async def event(response):
     lines = (await chunk(response)).split("\n")
-    told = dict(line.split(": ", 1) for line in lines)
-    assert len(told) == len(lines) == 3
-    return told["id"], told["event"], json.loads(told["data"])
+    answer = dict(line.split(": ", 1) for line in lines)
+    assert len(answer) == len(lines) == 3
+    return answer["id"], answer["event"], json.loads(answer["data"])
 
 
 async def streams_open(api):
@@ -72,7 +72,7 @@ async def test_every_change_follows_until_the_agenda_has_ended(api):
         assert await response.content.read() == b""
 
 
-async def test_changes_that_came_between_two_looks_are_told_as_one(api):
+async def test_changes_between_two_looks_are_sent_as_one(api):
     api.summaries.put(summary("a1"))
     async with follow(api, "/v1/agendas/a1/events") as response:
         await event(response)
@@ -82,21 +82,21 @@ async def test_changes_that_came_between_two_looks_are_told_as_one(api):
         assert (number, body["message"]) == ("101", "99")
 
 
-async def test_an_ended_agenda_is_told_once(api):
+async def test_an_ended_agenda_is_sent_once(api):
     api.summaries.put(done())
     async with follow(api, "/v1/agendas/a1/events") as response:
         await event(response)
         assert await response.content.read() == b""
 
 
-async def test_a_browser_that_comes_back_after_the_end_is_told_to_stay_away(api):
+async def test_a_browser_that_comes_back_after_the_end_is_answered_to_stay_away(api):
     api.summaries.put(done())
     headers = {"Last-Event-ID": "1"}
     async with follow(api, "/v1/agendas/a1/events", **headers) as response:
         assert (response.status, await response.read()) == (204, b"")
 
 
-async def test_a_browser_that_missed_the_end_is_told_of_it(api):
+async def test_a_browser_that_missed_the_end_is_sent_it(api):
     api.summaries.put(summary("a1"))
     api.summaries.put(done())
     headers = {"Last-Event-ID": "1"}
@@ -121,7 +121,7 @@ async def test_what_does_not_appear_is_404(api, path):
 
 
 async def test_what_appears_in_time_is_followed():
-    async with open_api(pace=replace(QUICK, appears_within=timedelta(seconds=10))) as api:
+    async with open_api(timing=replace(QUICK, appears_within=timedelta(seconds=10))) as api:
         opening = asyncio.create_task(api.client.get("/v1/agendas/a1/events"))
         while not api.summaries.asked:
             await asyncio.wait({opening}, timeout=0.005)
@@ -173,7 +173,7 @@ async def test_a_fault_in_one_look_does_not_blind_the_streams(api):
 
 
 async def test_a_comment_keeps_a_silent_stream_alive():
-    async with open_api(pace=replace(QUICK, heartbeat=timedelta(milliseconds=10))) as api:
+    async with open_api(timing=replace(QUICK, heartbeat=timedelta(milliseconds=10))) as api:
         api.summaries.put(summary("a1"))
         async with follow(api, "/v1/agendas/a1/events") as response:
             await event(response)
@@ -215,7 +215,7 @@ async def test_a_client_that_leaves_frees_everything(api):
 
 
 async def test_a_client_that_takes_nothing_is_dropped():
-    async with open_api(pace=replace(QUICK, slow_after=timedelta(milliseconds=50))) as api:
+    async with open_api(timing=replace(QUICK, slow_after=timedelta(milliseconds=50))) as api:
         result = Raw(b'"%b"' % (b"x" * 1_000_000))
         operations = {"fetch": OperationProgress(name="fetch", state="running", result=result)}
         large = summary("a1", operations=operations)

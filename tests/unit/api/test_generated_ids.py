@@ -1,4 +1,4 @@
-"""Ids made at the door."""
+"""Ids of agendas that come without one."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID

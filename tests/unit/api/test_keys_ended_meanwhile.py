@@ -26,7 +26,7 @@ async def world():
 
 
 def revoke(world, customer, role):
-    """As another process has it: this one hears of it once what it knows is old."""
+    """As another process has it: this one looks it up once what it knows is old."""
     key_id = world.token(customer, role).split("_")[1]
     now = world.clock.now()
     ended = world.keys_stored[key_id].model_copy(update={"revoked_at": now})
@@ -50,7 +50,7 @@ async def test_a_stream_sends_nothing_to_a_key_that_was_revoked_meanwhile(world,
 
 
 async def test_a_silent_stream_of_a_revoked_key_ends_by_itself():
-    async with open_world(pace=RESTLESS) as world, follow(world) as stream:
+    async with open_world(timing=RESTLESS) as world, follow(world) as stream:
         await chunk(stream)
         revoke(world, "acme", READ)
         assert b"data: " not in await stream.content.read()
@@ -58,7 +58,7 @@ async def test_a_silent_stream_of_a_revoked_key_ends_by_itself():
 
 async def test_a_stream_goes_on_while_nobody_can_say_whether_the_key_has_ended():
     keys = MemoryKeys()
-    async with open_world(pace=RESTLESS, keys=keys) as world, follow(world) as stream:
+    async with open_world(timing=RESTLESS, keys=keys) as world, follow(world) as stream:
         await chunk(stream)
         keys.is_away = True
         world.clock.move(STALE_FOR + A_MOMENT)
@@ -71,9 +71,9 @@ class PatientDeliveries(MemoryDeliveries):
 
     meanwhile = staticmethod(lambda: None)
 
-    async def poll(self, *wanted, **told):
+    async def poll(self, *wanted, **reply):
         self.meanwhile()
-        return await super().poll(*wanted, **told)
+        return await super().poll(*wanted, **reply)
 
 
 async def test_what_was_waited_for_goes_to_the_next_caller_if_the_key_has_ended():

@@ -73,7 +73,7 @@ async def test_every_refusal_is_a_problem(api, method, path, status, code):
         assert {"title", "detail"} <= body.keys()
 
 
-async def test_a_method_that_is_not_served_is_told_which_are(api):
+async def test_a_method_that_is_not_served_is_answered_with_those_that_are(api):
     async with api.client.put("/v1/agendas/a1") as response:
         assert set(response.headers["Allow"].split(",")) == {"GET", "HEAD", "DELETE"}
 

@@ -66,7 +66,7 @@ async def test_a_refused_agenda_shows_why(api):
     assert (body["agenda"], body["customer_id"], body["insight_id"]) == (None, None, None)
 
 
-async def test_operations_never_heard_of_are_waiting_and_keep_their_order(api):
+async def test_operations_never_reported_are_waiting_and_keep_their_order(api):
     api.summaries.put(summary("a1"))
     _, body = await api.get("/v1/agendas/a1/progress")
     assert [(one["name"], one["type"], one["state"]) for one in body["operations"]] == [
@@ -101,7 +101,7 @@ async def test_results_and_diagnostics_are_shown_as_reported(api):
     assert (second["result"], second["diagnostics"]) == (None, [])
 
 
-async def test_operations_told_of_before_the_agenda_was_are_shown(api):
+async def test_operations_reported_before_the_agenda_was_are_shown(api):
     api.summaries.put(summary("a1", body=b"", operation_names=()))
     _, body = await api.get("/v1/agendas/a1/progress")
     assert [(one["name"], one["type"]) for one in body["operations"]] == [("fetch", None)]

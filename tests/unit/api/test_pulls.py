@@ -437,7 +437,7 @@ def shared_insights():
 async def test_a_token_is_of_use_to_those_alone_who_may_pull_from_its_insight(caller, taken):
     behind = ports()
     behind.definitions.current = Definitions(insights=shared_insights())
-    app = create_app(replace(behind, authenticator=Known(caller)), Settings(), pace=QUICK)
+    app = create_app(replace(behind, authenticator=Known(caller)), Settings(), timing=QUICK)
     found = {}
     async with TestClient(TestServer(app)) as client:
         for insight_id in ("i-acme", "i-beta", "i-shown", "i-all", "i-gone"):

@@ -28,7 +28,7 @@ def share(**changes: Any) -> CustomerShare:
     return CustomerShare(**known | changes)
 
 
-def told(
+def answer(
     place: QueuedAgendaStatus | None = None, limited_by: EmissionLimit = ""
 ) -> QueueDescribed:
     return QueueDescribed(
@@ -167,7 +167,7 @@ def test_words_fit_the_state(
     state: State, place: QueuedAgendaStatus | None, expected: str
 ) -> None:
     known = summary(state=state, puller_id="p1", message="no luck")
-    assert explain(known, told(place)) == expected
+    assert explain(known, answer(place)) == expected
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_an_insight_that_is_full_is_not_taken_for_one_without_pullers(
     limited_by: EmissionLimit, words: str
 ) -> None:
     known = summary(state=State.READY)
-    text = explain(known, told(ready(eta_s=None, customer=None), limited_by))
+    text = explain(known, answer(ready(eta_s=None, customer=None), limited_by))
     assert text == f"position 214 of 8,120 in insight files; {words}"
-    text = explain(known, told(ready(customer=None), limited_by))
+    text = explain(known, answer(ready(customer=None), limited_by))
     assert text.endswith(f"{words}; about 40 s at the present rate")
 
 
@@ -191,16 +191,16 @@ def test_what_the_scheduler_was_not_asked_about_is_on_its_way() -> None:
     assert explain(summary(state=State.READY), None).startswith("accepted for insight files")
 
 
-def test_a_wait_without_a_reason_is_told_without_one() -> None:
+def test_a_wait_without_a_reason_is_shown_without_one() -> None:
     place = QueuedAgendaStatus(
         agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry"
     )
-    assert explain(summary(state=State.WAITING), told(place)).endswith("on")
+    assert explain(summary(state=State.WAITING), answer(place)).endswith("on")
 
 
 @pytest.mark.parametrize(("eta_s", "words"), [(0.4, "0.4 s"), (119, "119 s"), (600, "10 min")])
-def test_spans_are_told_as_people_do(eta_s: float, words: str) -> None:
-    text = explain(summary(state=State.READY), told(ready(eta_s=eta_s)))
+def test_spans_are_written_as_people_do(eta_s: float, words: str) -> None:
+    text = explain(summary(state=State.READY), answer(ready(eta_s=eta_s)))
     assert text.endswith(f"about {words} at the present rate")
 
 
@@ -213,7 +213,7 @@ def test_a_refusal_says_what_was_wrong() -> None:
 async def test_why_gives_words_and_figures() -> None:
     async with open_api() as api:
         api.summaries.put(summary("a1", state=State.READY))
-        api.questions.by_question["files", "a1"] = told(ready())
+        api.questions.by_question["files", "a1"] = answer(ready())
         status, body = await api.get("/v1/agendas/a1/why")
     assert status == 200
     assert body["position"] == 214
@@ -228,9 +228,9 @@ async def test_why_tells_of_the_more_urgent_and_of_what_limits_the_insight() -> 
     place = ready(urgent_ahead=1_200, rises_at=AT)
     async with open_api() as api:
         api.summaries.put(summary("a1", state=State.READY))
-        api.questions.by_question["files", "a1"] = told(place, "pool")
+        api.questions.by_question["files", "a1"] = answer(place, "pool")
         _, body = await api.get("/v1/agendas/a1/why")
-        api.questions.by_question["files", "a1"] = told(ready())
+        api.questions.by_question["files", "a1"] = answer(ready())
         _, plain = await api.get("/v1/agendas/a1/why")
     assert (body["urgent_ahead"], body["queue"]["limited_by"]) == (1_200, "pool")
     assert body["rises_at"] == AT.isoformat().replace("+00:00", "Z")
@@ -246,7 +246,7 @@ async def test_why_tells_until_when_it_waits_and_that_it_is_to_stop() -> None:
     async with open_api() as api:
         for place, state in ((waits, State.WAITING), (stops, State.RUNNING)):
             api.summaries.put(summary(place.agenda_id, state=state))
-            api.questions.by_question["files", place.agenda_id] = told(place)
+            api.questions.by_question["files", place.agenda_id] = answer(place)
         _, waiting = await api.get("/v1/agendas/a1/why")
         _, stopping = await api.get("/v1/agendas/a2/why")
     assert (waiting["until"], waiting["stopping"]) == (
@@ -281,7 +281,7 @@ async def test_a_silent_scheduler_is_503() -> None:
 
 async def test_the_queue_of_an_insight() -> None:
     async with open_api() as api:
-        api.questions.by_question["files", ""] = told()
+        api.questions.by_question["files", ""] = answer()
         status, body = await api.get("/v1/insights/files/queue")
     assert status == 200
     assert body["lag"] == 12

@@ -44,34 +44,34 @@ async def test_the_same_again_gets_the_same_answer_and_is_published_once(api, is
 
 async def test_something_else_under_a_known_id_is_refused_with_the_differences(api):
     stored(api, title="nightly", params={"a": 1})
-    status, told = await api.submit(agenda(id="a1", title="weekly", params={"a": True}))
-    assert (status, told["code"]) == (409, "id_taken")
-    assert [(one["field"], one["value"]) for one in told["issues"]] == [
+    status, answer = await api.submit(agenda(id="a1", title="weekly", params={"a": True}))
+    assert (status, answer["code"]) == (409, "id_taken")
+    assert [(one["field"], one["value"]) for one in answer["issues"]] == [
         ("params.a", "true"),
         ("title", "weekly"),
     ]
-    assert "nightly" in told["issues"][1]["message"]
+    assert "nightly" in answer["issues"][1]["message"]
     assert not api.published
 
 
-async def test_of_anothers_agenda_nothing_but_its_id_is_told(api):
+async def test_of_anothers_agenda_nothing_but_its_id_is_shown(api):
     stored(api, customer_id="beta", title="secret plans")
-    status, told = await api.submit(agenda(id="a1"))
+    status, answer = await api.submit(agenda(id="a1"))
     assert status == 409
-    assert [one["field"] for one in told["issues"]] == ["id"]
-    assert "beta" not in json.dumps(told)
-    assert "secret" not in json.dumps(told)
+    assert [one["field"] for one in answer["issues"]] == ["id"]
+    assert "beta" not in json.dumps(answer)
+    assert "secret" not in json.dumps(answer)
 
 
 async def test_of_a_list_each_stands_alone(api):
     stored(api)
     await api.submit(agenda(id="a2"))
     items = [agenda(id="a1"), agenda(id="a1b"), agenda(id="a2", title="other"), agenda()]
-    status, told = await api.submit(items)
+    status, answer = await api.submit(items)
     assert status == 202
-    assert [one["status"] for one in told["results"]] == [202, 202, 409, 202]
-    assert (told["accepted"], told["refused"]) == (3, 1)
-    assert [one["id"] for one in api.published] == ["a2", "a1b", told["results"][3]["id"]]
+    assert [one["status"] for one in answer["results"]] == [202, 202, 409, 202]
+    assert (answer["accepted"], answer["refused"]) == (3, 1)
+    assert [one["id"] for one in api.published] == ["a2", "a1b", answer["results"][3]["id"]]
 
 
 async def test_what_was_refused_may_be_sent_again(api):
@@ -198,6 +198,6 @@ def test_the_order_of_fields_makes_no_difference():
         ({}, {str(n): n + 1 for n in range(9)}, [str(n) for n in range(MAX_DIFFERENCES)]),
     ],
 )
-def test_differences_are_told_by_field(before, after, fields):
+def test_differences_are_named_by_field(before, after, fields):
     found = differences(json.dumps(before).encode(), json.dumps(after).encode())
     assert [one.field for one in found] == fields

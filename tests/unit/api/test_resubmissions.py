@@ -42,18 +42,18 @@ def define_late(api):
 
 
 async def test_nothing_passes_while_nothing_is_defined(api):
-    status, told = await api.post("/v1/resubmissions")
-    assert (status, told["resubmitted"], told["still_refused"], told["without_body"]) == (
+    status, answer = await api.post("/v1/resubmissions")
+    assert (status, answer["resubmitted"], answer["still_refused"], answer["without_body"]) == (
         202, 0, 3, 1,
     )  # fmt: skip
-    assert {one["id"] for one in told["reasons"]} == {"r1", "r2", "r4"}
+    assert {one["id"] for one in answer["reasons"]} == {"r1", "r2", "r4"}
     assert api.published == []
 
 
 async def test_what_passes_now_is_submitted_under_its_id(api):
     define_late(api)
-    status, told = await api.post("/v1/resubmissions")
-    assert (status, told["resubmitted"], told["still_refused"]) == (202, 2, 1)
+    status, answer = await api.post("/v1/resubmissions")
+    assert (status, answer["resubmitted"], answer["still_refused"]) == (202, 2, 1)
     assert {one["id"] for one in api.published} == {"r1", "r4"}
 
 
@@ -68,10 +68,10 @@ async def test_what_passes_now_is_submitted_under_its_id(api):
 )
 async def test_only_what_was_chosen_is_tried(api, body, submitted):
     define_late(api)
-    status, told = await api.post("/v1/resubmissions", body)
+    status, answer = await api.post("/v1/resubmissions", body)
     assert status == (200 if body.get("dry_run") else 202)
     assert {one["id"] for one in api.published} == submitted
-    assert told["dry_run"] is bool(body.get("dry_run"))
+    assert answer["dry_run"] is bool(body.get("dry_run"))
 
 
 async def test_a_wrong_body_is_refused(api):

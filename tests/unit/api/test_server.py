@@ -23,7 +23,7 @@ class Serving:
 
     async def run(self, **settings):
         chosen = Settings(http_port=0, **settings)
-        app = create_app(self.behind, chosen, pace=QUICK)
+        app = create_app(self.behind, chosen, timing=QUICK)
         await serve(app, chosen, self.stop, on_url=self.url.set_result)
 
     async def connect(self):
@@ -59,7 +59,7 @@ async def test_port_0_takes_a_free_one_and_tells_which():
             assert response.status == 200
 
 
-async def test_an_address_of_ipv6_is_told_with_brackets():
+async def test_an_address_of_ipv6_is_shown_with_brackets():
     async with serving(http_host="::1") as one:
         assert one.url.result().startswith("http://[::1]:")
 

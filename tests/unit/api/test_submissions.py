@@ -1,4 +1,4 @@
-"""What comes in at the door, and what is turned away."""
+"""What is accepted over HTTP, and what is refused."""
 
 import asyncio
 import gzip
@@ -317,7 +317,7 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_413():
         assert (status, body["code"]) == (413, "too_large")
 
 
-async def test_thousands_of_faults_are_told_quickly_and_briefly(api):
+async def test_thousands_of_faults_are_reported_quickly_and_briefly(api):
     operations = [{"name": f"o{n}", "type": "http"} for n in range(5_000)]
     operations.append({"name": "z", "type": "http", "depends_on": ["x"] * 5_000})
     status, body = await api.submit(agenda(operations=operations))

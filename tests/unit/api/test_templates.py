@@ -49,8 +49,8 @@ def take_up(api):
 
 async def test_a_run_submits_the_expanded_agenda_at_once(api):
     body = {"payload": {"url": "http://x"}, "params": {"depth": 3}, "id": "a1", "priority": 1}
-    status, told, headers = await api.call("POST", RUN, body)
-    assert (status, told["id"], told["insight_id"]) == (202, "a1", "files")
+    status, answer, headers = await api.call("POST", RUN, body)
+    assert (status, answer["id"], answer["insight_id"]) == (202, "a1", "files")
     assert headers["Location"] == "/v1/agendas/a1"
     [published] = api.published
     assert published["template"] == {"id": "scan", "version": 1}
@@ -72,9 +72,9 @@ async def test_the_version_that_ran_is_remembered(api):
 
 
 async def test_a_preview_submits_nothing(api):
-    status, told, _ = await api.call("POST", PREVIEW, {"payload": {"url": "u"}})
-    assert (status, told["insight_id"], told["issues"]) == (200, "files", [])
-    assert told["agenda"]["operations"][0]["payload"] == {"url": "u"}
+    status, answer, _ = await api.call("POST", PREVIEW, {"payload": {"url": "u"}})
+    assert (status, answer["insight_id"], answer["issues"]) == (200, "files", [])
+    assert answer["agenda"]["operations"][0]["payload"] == {"url": "u"}
     assert api.published == []
 
 
@@ -84,9 +84,9 @@ async def test_a_preview_shows_what_fits_nowhere(api):
         "/v1/agenda-templates/scan",
         {"agenda": {"operations": [{"name": "a", "type": "unknown"}]}},
     )
-    status, told, _ = await api.call("POST", PREVIEW, {})
-    assert (status, told["insight_id"]) == (200, None)
-    assert "no insight takes" in told["issues"][0]["message"]
+    status, answer, _ = await api.call("POST", PREVIEW, {})
+    assert (status, answer["insight_id"]) == (200, None)
+    assert "no insight takes" in answer["issues"][0]["message"]
     assert (await api.call("POST", RUN, {}))[0] == 422
 
 
@@ -103,7 +103,7 @@ async def test_a_preview_shows_what_fits_nowhere(api):
         ([], "run"),
     ],
 )
-async def test_a_run_that_cannot_be_is_told_why(api, path, body, field):
+async def test_a_run_that_cannot_be_is_refused_with_the_reason(api, path, body, field):
     status, problem, _ = await api.call("POST", path, body)
     assert (status, problem["issues"][0]["field"]) == (422, field)
     assert api.published == []
@@ -115,7 +115,7 @@ async def test_an_unknown_template_is_404(api):
 
 async def test_templates_run_in_lists_of_agendas_too(api):
     take_up(api)
-    status, told = await api.submit(
+    status, answer = await api.submit(
         [
             {"template_id": "scan", "payload": {"url": "u"}},
             agenda(),
@@ -125,8 +125,8 @@ async def test_templates_run_in_lists_of_agendas_too(api):
         ]
     )
     assert status == 202
-    assert [one["status"] for one in told["results"]] == [202, 202, 422, 422, 202]
-    assert told["results"][2]["issues"][0]["field"] == "template_id"
+    assert [one["status"] for one in answer["results"]] == [202, 202, 422, 422, 202]
+    assert answer["results"][2]["issues"][0]["field"] == "template_id"
     assert [one.get("template") for one in api.published] == [
         {"id": "scan", "version": 1},
         None,
@@ -143,41 +143,41 @@ async def test_an_explanation_has_the_outcome_of_every_insight(api):
     ):
         current = current.updated(f"insight/{one.id}", one)
     api.definitions.current = current
-    status, told = await api.post("/v1/placement/explain", agenda())
-    assert (status, told["insight_id"], told["went_to"]) == (200, "urgent", None)
-    assert [(one["insight_id"], one["outcome"]) for one in told["considered"]] == [
+    status, answer = await api.post("/v1/placement/explain", agenda())
+    assert (status, answer["insight_id"], answer["went_to"]) == (200, "urgent", None)
+    assert [(one["insight_id"], one["outcome"]) for one in answer["considered"]] == [
         ("urgent", "chosen"),
         ("files", "outranked"),
         ("other", "no_match"),
     ]
-    assert told["considered"][1]["matches"] == ["operation_types: http"]
+    assert answer["considered"][1]["matches"] == ["operation_types: http"]
     pool = ResourcePool(id="cpu", max_in_flight=1)
     bound = Customer(id="acme", pool="cpu", default_insight="other")
     api.definitions.current = current.updated("pool/cpu", pool).updated("customer/acme", bound)
-    _, told = await api.post("/v1/placement/explain", agenda())
-    assert told["insight_id"] == "other"
-    assert {one["insight_id"]: one["outcome"] for one in told["considered"]} == {
+    _, answer = await api.post("/v1/placement/explain", agenda())
+    assert answer["insight_id"] == "other"
+    assert {one["insight_id"]: one["outcome"] for one in answer["considered"]} == {
         "other": "chosen",
         "files": "other_pool",
         "urgent": "other_pool",
     }
-    assert "default insight" in told["considered"][0]["why"]
+    assert "default insight" in answer["considered"][0]["why"]
 
 
 async def test_an_agenda_that_went_elsewhere_is_explained_by_what_holds_now(api):
     one = json.dumps(agenda(id="a1")).encode()
     api.summaries.put(summary("a1", body=one, insight_id="gone"))
-    status, told = await api.get("/v1/agendas/a1/explain")
-    assert (status, told["went_to"], told["insight_id"]) == (200, "gone", "files")
+    status, answer = await api.get("/v1/agendas/a1/explain")
+    assert (status, answer["went_to"], answer["insight_id"]) == (200, "gone", "files")
     assert (await api.get("/v1/agendas/none/explain"))[0] == 404
 
 
 async def test_what_fits_nowhere_is_explained_too(api):
     nowhere = agenda(operations=[{"name": "a", "type": "unknown"}])
-    status, told = await api.post("/v1/placement/explain", nowhere)
-    assert (status, told["insight_id"]) == (200, None)
-    assert told["issues"][0]["value"] == "unknown"
-    assert [one["outcome"] for one in told["considered"]] == ["no_match"]
+    status, answer = await api.post("/v1/placement/explain", nowhere)
+    assert (status, answer["insight_id"]) == (200, None)
+    assert answer["issues"][0]["value"] == "unknown"
+    assert [one["outcome"] for one in answer["considered"]] == ["no_match"]
 
 
 def takes(types):

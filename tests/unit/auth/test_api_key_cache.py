@@ -1,4 +1,4 @@
-"""Keys at the door: how long they are remembered, and what happens while Postgres is away."""
+"""Keys as callers show them: how long they are cached, and what counts without Postgres."""
 
 import asyncio
 from datetime import timedelta
@@ -93,7 +93,7 @@ async def test_what_is_no_key_is_nobody(credentials, header):
         await credentials.identify(header)
 
 
-async def test_wrong_revoked_expired_and_unknown_keys_are_told_nothing_apart(
+async def test_wrong_revoked_expired_and_unknown_keys_are_answered_alike(
     credentials, make, store, clock
 ):
     known, header = make()
@@ -160,33 +160,33 @@ async def test_while_postgres_is_away_known_keys_go_on_and_others_cannot_be_judg
         await credentials.identify(header)
 
 
-async def test_while_postgres_is_away_what_was_told_of_a_key_counts(store, clock, make):
-    told = {}
-    credentials = CredentialVerifier(ApiKeyCache(store, clock, told.get))
+async def test_while_postgres_is_away_what_was_published_of_a_key_counts(store, clock, make):
+    answer = {}
+    credentials = CredentialVerifier(ApiKeyCache(store, clock, answer.get))
     key, header = make()
-    _, untold = make()
+    _, unpublished = make()
     store.is_away = True
     with pytest.raises(UnavailableError):
         await credentials.identify(header)
-    told[key.id] = key
+    answer[key.id] = key
     clock.move(timedelta(days=1))  # however long it takes
     assert (await credentials.identify(header)).customer_id == "acme"
     with pytest.raises(UnavailableError):
-        await credentials.identify(untold)
+        await credentials.identify(unpublished)
     with pytest.raises(UnauthenticatedError):
         await credentials.identify(f"{header[:-43]}{'A' * 43}")
 
 
-@pytest.mark.parametrize("who_knows", ["told", "remembered"])
+@pytest.mark.parametrize("who_knows", ["published", "remembered"])
 async def test_a_revocation_that_is_known_of_counts(store, clock, make, who_knows):
-    told = {}
-    credentials = CredentialVerifier(ApiKeyCache(store, clock, told.get))
+    answer = {}
+    credentials = CredentialVerifier(ApiKeyCache(store, clock, answer.get))
     key, header = make()
     revoked = key.model_copy(update={"revoked_at": clock.now()})
-    told[key.id] = key
-    if who_knows == "told":
+    answer[key.id] = key
+    if who_knows == "published":
         await credentials.identify(header)
-        told[key.id] = revoked
+        answer[key.id] = revoked
     else:
         store.keys[key.id] = revoked
         with pytest.raises(UnauthenticatedError):

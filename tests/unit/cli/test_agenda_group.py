@@ -144,7 +144,7 @@ def test_a_list_on_a_terminal_says_how_many_there_are(server):
     assert "0 of 0" in run("list").output
 
 
-def test_why_is_told_in_words(server):
+def test_why_is_explained_in_words(server):
     known = dict.fromkeys(WhyView.__struct_fields__)
     server.answers = [known | {"id": "a/1", "state": "ready", "why": "position 3 of 9"}]
     assert run("why", "a/1").output == "position 3 of 9\n"

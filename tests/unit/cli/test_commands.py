@@ -52,7 +52,7 @@ def test_every_command_explains_itself(run, command):
     assert f"pop-stream {command}" in said.out
 
 
-def test_version_is_told(run):
+def test_version_is_shown(run):
     code, said = run("--version")
     assert (code, said.out.split()[0]) == (0, "pop-stream")
 
@@ -76,7 +76,7 @@ def test_wrong_usage_exits_with_2(run, arguments):
     assert said.err
 
 
-def test_wrong_setting_is_told_by_its_variable(run, monkeypatch):
+def test_wrong_setting_is_named_by_its_variable(run, monkeypatch):
     monkeypatch.setenv("POP_HTTP_PORT", "many")
     code, said = run("doctor")
     assert code == 2

@@ -36,20 +36,20 @@ async def run(monkeypatch, tmp_path):
         yield command
 
 
-def told(result):
+def answer(result):
     assert result.exit_code == 0, (result.output, result.exception)
     return json.loads(result.stdout.splitlines()[-1])
 
 
 async def test_a_definition_is_created_shown_changed_and_deleted(run, tmp_path):
     (tmp_path / "new.json").write_text('{"id": "new", "weight": 2}')
-    assert told(await run("customer", "create", "new.json"))["version"] == 1
-    patched = told(await run("customer", "patch", "new", "weight=5", "title=Five", "burst=3"))
+    assert answer(await run("customer", "create", "new.json"))["version"] == 1
+    patched = answer(await run("customer", "patch", "new", "weight=5", "title=Five", "burst=3"))
     assert (patched["weight"], patched["title"], patched["burst"]) == (5, "Five", 3)
-    assert told(await run("customer", "patch", "new", "burst=null"))["burst"] == 1
-    assert told(await run("customer", "show", "new", "--version", "1"))["weight"] == 2
+    assert answer(await run("customer", "patch", "new", "burst=null"))["burst"] == 1
+    assert answer(await run("customer", "show", "new", "--version", "1"))["weight"] == 2
     (tmp_path / "new.toml").write_text("weight = 7\n")
-    assert told(await run("customer", "replace", "new", "new.toml"))["title"] == ""
+    assert answer(await run("customer", "replace", "new", "new.toml"))["title"] == ""
     assert (await run("customer", "delete", "new")).exit_code == 0
     assert (await run("customer", "show", "new")).exit_code == 1
 
@@ -61,7 +61,7 @@ async def test_a_change_of_another_version_is_refused(run):
 
 
 async def test_dots_reach_inside(run):
-    found = told(await run("insight", "patch", "files", 'mappers.params=["a=b"]'))
+    found = answer(await run("insight", "patch", "files", 'mappers.params=["a=b"]'))
     assert found["mappers"]["params"] == ["a=b"]
     assert found["mappers"]["operation_types"] == ["http", "sql"]
 
@@ -70,25 +70,25 @@ async def test_lists_are_read_to_the_end_and_filtered(run, monkeypatch):
     monkeypatch.setattr("pop_stream.client.definitions._PAGE", 2)
     for number in range(5):
         content = json.dumps({"id": f"c{number}", "weight": number % 2 + 3})
-        told(await run("customer", "create", "-", stdin=content))
-    found = told(await run("customer", "list", "--sort", "-weight,id", "--json"))
+        answer(await run("customer", "create", "-", stdin=content))
+    found = answer(await run("customer", "list", "--sort", "-weight,id", "--json"))
     assert [one["id"] for one in found["items"]] == ["c1", "c3", "c0", "c2", "c4", "acme"]
-    some = told(await run("customer", "list", "--where", "weight=4", "--json"))
+    some = answer(await run("customer", "list", "--where", "weight=4", "--json"))
     assert [one["id"] for one in some["items"]] == ["c1", "c3"]
     shown = (await run("customer", "list")).stdout
     assert all(word in shown for word in ("weight", "acme", "c4"))
 
 
 async def test_a_template_is_previewed_and_run(run):
-    told(await run("template", "create", "-", stdin=json.dumps(TEMPLATE)))
+    answer(await run("template", "create", "-", stdin=json.dumps(TEMPLATE)))
     url = '{"url": "http://x"}'
-    preview = told(
+    preview = answer(
         await run(
             "template", "preview", "scan", "--payload", "-", "--param", "depth=3", stdin=url
         )
     )
     assert preview["agenda"]["params"] == {"depth": 3}
-    accepted = told(
+    accepted = answer(
         await run("template", "run", "scan", "--payload", "-", "--set", "id=a1", stdin=url)
     )
     assert accepted["id"] == "a1"

@@ -1,4 +1,4 @@
-"""The client, against a small server that answers what it is told to."""
+"""The client, against a small server that answers as scripted."""
 
 import asyncio
 import json
@@ -79,8 +79,8 @@ class Script:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
-        told = json.loads(body) if body else None
-        self.asked.append(Asked(request.method, request.path_qs, headers, told))
+        reply = json.loads(body) if body else None
+        self.asked.append(Asked(request.method, request.path_qs, headers, reply))
         answer = self.answers.pop(0)
         if isinstance(answer, asyncio.Event):
             await answer.wait()
@@ -121,7 +121,7 @@ def problem(status: int, **changes: Any) -> web.Response:
     )
 
 
-async def test_a_refusal_is_told_with_its_issues(script):
+async def test_a_refusal_is_raised_with_its_issues(script):
     script.answers = [problem(422)]
     async with script.client() as client:
         with pytest.raises(ApiRefusedError) as refused:
@@ -135,7 +135,7 @@ async def test_a_refusal_is_told_with_its_issues(script):
     assert [one.field for one in refused.value.issues] == ["operations", "customer_id"]
 
 
-async def test_refusals_of_a_list_are_told_by_their_place(script):
+async def test_refusals_of_a_list_are_named_by_their_position(script):
     results = [{"index": n, "status": 422, "issues": ISSUES[:1]} for n in range(25)]
     script.answers = [problem(422, detail="none was accepted", issues=[], results=results)]
     async with script.client() as client:
@@ -298,10 +298,10 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_was(script):
 
 async def test_a_stream_is_not_waited_for_for_ever(script):
     script.answers = [event(1)]
-    async with script.client(NO_RETRY) as client, aclosing(client.follow("a1")) as news:
-        assert (await anext(news)).percent == 0
+    async with script.client(NO_RETRY) as client, aclosing(client.follow("a1")) as followed:
+        assert (await anext(followed)).percent == 0
         with pytest.raises(ApiUnavailableError, match="ended the stream early"):
-            await anext(news)
+            await anext(followed)
 
 
 async def test_data_of_an_event_may_take_several_lines(script):
@@ -326,10 +326,10 @@ async def test_lists_are_read_page_after_page(script):
     where = Selection(customer_id=("acme",), state=(State.READY, State.HELD))
     async with script.client() as client:
         assert [found.id async for found in client.agendas(where)] == ["a1", "a2"]
-    told = "customer_id=acme&state=ready&state=held&order=newest&limit=500"
+    reply = "customer_id=acme&state=ready&state=held&order=newest&limit=500"
     assert [asked.path for asked in script.asked] == [
-        f"/v1/agendas?{told}",
-        f"/v1/agendas?{told}&cursor=x+y",
+        f"/v1/agendas?{reply}",
+        f"/v1/agendas?{reply}&cursor=x+y",
     ]
 
 
@@ -407,13 +407,13 @@ async def test_a_pull_may_take_as_long_as_it_waits(script):
 
 
 async def test_an_attempt_is_reported_on_by_its_path(script):
-    heard = ReportAcknowledgement(
+    acknowledgement = ReportAcknowledgement(
         agenda_id="a1", attempt=3, lease_ms=1000, stop=None, appended=[]
     )
-    script.answers = [ok(msgspec.to_builtins(heard))] * 1
+    script.answers = [ok(msgspec.to_builtins(acknowledgement))] * 1
     attempt = SimpleNamespace(agenda_id="a1", attempt=3, lease_token="v1.x.y")  # noqa: S106
     async with script.client() as client:
-        assert await client.heartbeat(attempt, "w1") == heard
+        assert await client.heartbeat(attempt, "w1") == acknowledgement
     (asked,) = script.asked
     assert asked.path == "/v1/agendas/a1/attempts/3/heartbeat"
     assert asked.body == {"puller_id": "w1", "lease_token": "v1.x.y"}

@@ -126,7 +126,7 @@ async def test_commit_that_is_overtaken_is_no_failure():
     assert await handled(consumer) == [[0]]
 
 
-async def test_beat_keeps_batches_apart_and_delays_none_after_a_rest():
+async def test_a_pacer_keeps_batches_apart_and_delays_none_after_a_pause():
     loop = asyncio.get_running_loop()
     pacer = BatchPacer(0.05)
     begun = loop.time()
@@ -140,7 +140,7 @@ async def test_beat_keeps_batches_apart_and_delays_none_after_a_rest():
     assert pacer.is_due
 
 
-async def test_who_is_in_a_hurry_waits_for_less_company():
+async def test_an_expedited_batch_waits_less():
     now = 0.0
     pacer = BatchPacer(0.1, 0.1, relaxed_interval_s=0.3, now=lambda: now)
     assert pacer.is_due, "the first after a rest"
@@ -197,7 +197,7 @@ async def test_a_batch_of_many_bytes_is_not_kept_nearer_for_being_quick():
     assert pacer.pause_s == pytest.approx(0.5)
 
 
-async def test_whoever_handles_batches_is_eased():
+async def test_the_batch_loop_adapts_its_pace():
     consumer, now = Consumer([batch(0), batch(1, 2, 3)]), 0.0
     pacer = BatchPacer(0.0, 30.0, 10**9, adaptive_factor=3.0, now=lambda: now)
     pauses = []

@@ -1,4 +1,4 @@
-"""A broker that keeps its connections open and says nothing is asked by nobody for long."""
+"""A broker that keeps its connections open and does not answer is skipped."""
 
 import asyncio
 from collections import deque
@@ -22,7 +22,7 @@ ANSWER_S = 0.02
 
 
 class Connection:
-    """To a broker that answers, or keeps what it is asked."""
+    """A connection to a broker that answers, or never does."""
 
     host = "broker"
 
@@ -52,7 +52,7 @@ class Connection:
 
 
 class Client:
-    """As much of aiokafka's as is asked of it; brokers are numbered."""
+    """As much of the client as the timeouts need; brokers are numbered."""
 
     def __init__(self):
         self.connections = {one: Connection(one) for one in (1, 2)}
@@ -95,16 +95,16 @@ def client(monkeypatch):
 
 
 @pytest_asyncio.fixture
-async def looks(client):
-    """Addresses that were looked at, and what each look is to find."""
-    asked, told = asyncio.Queue(), asyncio.Queue()
+async def probes(client):
+    """Addresses that were probed, and what each probe is to find."""
+    asked, results = asyncio.Queue(), asyncio.Queue()
 
     async def answers(address):
         asked.put_nowait(address)
-        return await told.get()
+        return await results.get()
 
     broker_timeouts.install_broker_timeouts(client, {}, answers=answers)
-    yield SimpleNamespace(asked=asked, told=told, answers=answers)
+    yield SimpleNamespace(asked=asked, results=results, answers=answers)
     await client.close()
 
 
@@ -114,13 +114,13 @@ async def falls_silent(client):
         await client.send(1, BEAT)
 
 
-async def is_passed_over(client, broker):
+async def is_skipped(client, broker):
     before = client.updates
     await client._get_conn(broker)
     return client.updates > before
 
 
-async def test_who_said_nothing_is_asked_nothing_until_it_answers(client, looks):
+async def test_an_unresponsive_broker_gets_no_request_until_it_answers(client, probes):
     await falls_silent(client)
     assert client.connections[1].closed == [CloseReason.CONNECTION_TIMEOUT]
     with pytest.raises(NodeNotReadyError):
@@ -131,10 +131,10 @@ async def test_who_said_nothing_is_asked_nothing_until_it_answers(client, looks)
     assert {client.get_random_node() for _ in range(40)} == {2}
     client.connections[1].is_silent = False
     for answer in (False, True):
-        assert await looks.asked.get() == "broker:1"
+        assert await probes.asked.get() == "broker:1"
         with pytest.raises(NodeNotReadyError):
             await client.send(1, BEAT)
-        looks.told.put_nowait(answer)
+        probes.results.put_nowait(answer)
     async with asyncio.timeout(5):
         while await client._get_conn(1) is None:  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
@@ -142,69 +142,69 @@ async def test_who_said_nothing_is_asked_nothing_until_it_answers(client, looks)
     assert {client.get_random_node() for _ in range(40)} == {1, 2}
 
 
-async def test_a_fetch_is_waited_for_as_long_as_the_broker_may_hold_it(client, looks):
+async def test_a_fetch_is_waited_for_as_long_as_the_broker_may_hold_it(client, probes):
     fetch = FetchRequest(60_000, 1, 1, 0, [])
     assert await client.send(1, fetch) == "answered"
     assert await client.send(1, BEAT) == "answered"
     assert client.connections[1].times == [60.0, ANSWER_S]
 
 
-async def test_what_others_wait_for_from_a_silent_one_they_wait_for_no_longer(client, looks):
+async def test_requests_of_other_clients_to_an_unresponsive_broker_fail_too(client, probes):
     other = Client()
     broker_timeouts.install_broker_timeouts(
-        other, {}, fetch_wait_ms=3_600_000, answers=looks.answers
+        other, {}, fetch_wait_ms=3_600_000, answers=probes.answers
     )
     other.connections[1].is_silent, other.connections[1]._request_timeout = True, 60
     waiting = asyncio.create_task(other.send(1, BEAT))
     await falls_silent(client)
-    assert not await is_passed_over(other, 1)
-    looks.told.put_nowait(False)
+    assert not await is_skipped(other, 1)
+    probes.results.put_nowait(False)
     async with asyncio.timeout(5):
         with pytest.raises(KafkaConnectionError):
             await waiting
-    assert await is_passed_over(other, 1)
-    assert not await is_passed_over(other, 2)
-    looks.told.put_nowait(True)
+    assert await is_skipped(other, 1)
+    assert not await is_skipped(other, 2)
+    probes.results.put_nowait(True)
     async with asyncio.timeout(5):
-        while await is_passed_over(other, 1):  # noqa: ASYNC110  # no event
+        while await is_skipped(other, 1):  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
 
 
-async def test_who_lets_nobody_in_says_nothing_either(client, looks):
+async def test_a_broker_that_accepts_no_connection_is_unresponsive(client, probes):
     del client.connections[2]
     client.connects_in_s = 2 * ANSWER_S
     client.cluster.broker_metadata = lambda node: SimpleNamespace(host="broker", port=node)
     assert await client._get_conn(2) is None
     async with asyncio.timeout(5):
-        assert await looks.asked.get() == "broker:2"
+        assert await probes.asked.get() == "broker:2"
 
 
-async def test_who_refuses_at_once_is_asked_again(client, looks):
+async def test_a_broker_that_refuses_connections_is_not_unresponsive(client, probes):
     del client.connections[2]
     for _ in range(3):
         with pytest.raises(NodeNotReadyError):
             await client.send(2, BEAT)
-    assert looks.asked.empty()
+    assert probes.asked.empty()
     client.connections[2] = Connection(2)
     assert await client.send(2, BEAT) == "answered"
 
 
-async def test_who_left_the_cluster_is_looked_for_no_more_after_a_while(client, looks):
+async def test_a_broker_that_left_the_cluster_is_not_probed_for_ever(client, probes):
     await falls_silent(client)
     gone = client.connections.pop(1)
     with capture_logs() as logs:
-        looks.told.put_nowait(False)
+        probes.results.put_nowait(False)
         async with asyncio.timeout(5):
             while len(logs) < 2:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0)
     assert [one["event"] for one in logs] == ["broker.unresponsive", "broker.responsive"]
     client.connections[1], gone.is_silent = gone, False
     assert await client.send(1, BEAT) == "answered"
-    assert looks.asked.qsize() == 1
+    assert probes.asked.qsize() == 1
 
 
 async def test_what_a_broker_may_hold_is_waited_for_and_so_is_what_comes_after_it(
-    client, looks
+    client, probes
 ):
     connection = client.connections[1]
     connection.is_silent = True
@@ -215,13 +215,13 @@ async def test_what_a_broker_may_hold_is_waited_for_and_so_is_what_comes_after_i
     for _, _, answer in connection._requests:
         answer.set_result("answered")
     assert await asyncio.gather(*held) == ["answered"] * 2
-    assert looks.asked.empty()
+    assert probes.asked.empty()
     assert connection._request_timeout == ANSWER_S
 
 
-async def test_a_client_that_is_closed_looks_no_more(client, looks):
+async def test_a_closed_client_probes_no_more(client, probes):
     await falls_silent(client)
-    await looks.asked.get()
+    await probes.asked.get()
     before = asyncio.all_tasks()
     await client.close()
     assert client.is_closed

@@ -47,7 +47,7 @@ def test_what_is_compressed_fast_is_read_again() -> None:
     assert [bytes(record.value) for record in records] == _values()
 
 
-def test_asking_twice_is_asking_once() -> None:
+def test_a_second_call_changes_nothing() -> None:
     compress_fast()
     once = _batch(_values())
     compress_fast()

@@ -21,7 +21,7 @@ from fakes import ManualClock
 from pop_stream.kafka.hardening.fetcher import harden_fetcher, use_adaptive_fetch_wait
 
 SOON_S = 1.0
-"""Less than until the fetcher looks by the clock."""
+"""Less than the idle timeout of the fetcher."""
 
 BROKERS = (1, 2)
 ONE, OTHER = TopicPartition("topic", 0), TopicPartition("topic", 1)
@@ -48,7 +48,7 @@ class Asked:
 
 
 class Client:
-    """Of a cluster whose brokers answer when they are told to."""
+    """Of a cluster whose brokers answer when the test says so."""
 
     _metadata_max_age_ms = 30_000
     _md_update_fut = None
@@ -59,22 +59,24 @@ class Client:
         self.cluster = ClusterMetadata()
         self.lead({ONE: 1, OTHER: 2})
         self.asked = asyncio.Queue()
-        self.told = asyncio.Queue()
+        self.metadata_requests = asyncio.Queue()
         self.connecting = asyncio.Queue()
         self.connected = asyncio.Event()
         self.connected.set()
 
     def lead(self, leaders):
-        """Have these brokers lead these partitions, and the client told of it."""
+        """Have these brokers lead these partitions, and the client know it."""
         led = [(0, tp.partition, leader, [], []) for tp, leader in leaders.items()]
         brokers = [(one, "host", one, None) for one in BROKERS]
         topics = [(0, "topic", False, led)]
-        told = SimpleNamespace(API_VERSION=1, brokers=brokers, controller_id=1, topics=topics)
-        self.cluster.update_metadata(told)
+        metadata = SimpleNamespace(
+            API_VERSION=1, brokers=brokers, controller_id=1, topics=topics
+        )
+        self.cluster.update_metadata(metadata)
 
     def force_metadata_update(self):
         """Answered at once, and as before, unless an update is under way."""
-        self.told.put_nowait(None)
+        self.metadata_requests.put_nowait(None)
         if self._md_update_fut is not None:
             return asyncio.shield(self._md_update_fut)
         answer = self._loop.create_future()
@@ -175,7 +177,7 @@ async def test_fetches_are_held_on_where_no_broker_has_won_a_partition(leaders):
         assert not any(one.answer.done() for one in fetches.values())
 
 
-async def test_who_leads_what_nobody_leads_is_asked_again_after_a_moment():
+async def test_metadata_of_a_partition_without_leader_is_asked_for_again_after_a_moment():
     """Left to itself, the client would ask as soon as it is answered."""
     client, clock = Client(), ManualClock()
     client.lead({ONE: 1, OTHER: -1})
@@ -184,16 +186,16 @@ async def test_who_leads_what_nobody_leads_is_asked_again_after_a_moment():
         asyncio.timeout(SOON_S),
     ):
         for _ in range(2):
-            await client.told.get()
+            await client.metadata_requests.get()
             for _ in range(3):
                 fetcher.seek_to(OTHER, 0)  # has the fetcher look again
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
-            assert client.told.empty()
+            assert client.metadata_requests.empty()
             clock.move(timedelta(seconds=1))
 
 
-async def test_what_followers_would_answer_too_is_asked_of_nobody():
+async def test_fetches_are_of_a_version_that_followers_do_not_answer():
     """They do from version 11 on, and say nothing of their being leaders no more."""
     client = Client()
     async with fetching(client, ONE), asyncio.timeout(SOON_S):
@@ -204,7 +206,7 @@ async def test_what_followers_would_answer_too_is_asked_of_nobody():
         assert sent.API_VERSION == 9
 
 
-async def test_who_leads_no_more_is_asked_again_once_it_is_known_who_does():
+async def test_after_a_refusal_the_next_fetch_waits_for_the_new_leader():
     client = Client()
     async with fetching(client, ONE), asyncio.timeout(SOON_S):
         asked = await client.asked.get()
@@ -212,7 +214,7 @@ async def test_who_leads_no_more_is_asked_again_once_it_is_known_who_does():
         refused = (ONE.partition, NotLeaderForPartitionError.errno, -1, -1, [], b"")
         asked.answer.set_result(SimpleNamespace(API_VERSION=4, topics=[("topic", [refused])]))
         for _ in range(2):  # the client itself wants to know, and then it is waited for
-            await client.told.get()
+            await client.metadata_requests.get()
         assert client.asked.empty()
         client.lead({ONE: 2, OTHER: 2})
         client._md_update_fut = None

@@ -58,7 +58,7 @@ async def test_a_coordinator_that_died_is_looked_for_anew_and_not_waited_for(clu
     assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [3]}
 
 
-async def test_so_it_is_for_progress(cluster):
+async def test_group_offsets_are_asked_of_the_new_coordinator_too(cluster):
     probe = KafkaLagProbe(TOPICS, cluster, cluster)
     group, topic = TOPICS.group("relay"), TOPICS.agenda_events
     assert (await probe.fetch_group_offsets(group, topic)).committed == {0: 4}
@@ -67,7 +67,7 @@ async def test_so_it_is_for_progress(cluster):
     assert (await probe.fetch_group_offsets(group, topic)).committed == {0: 4}
 
 
-async def test_where_topics_start_is_not_asked_with_every_look(cluster, monkeypatch):
+async def test_log_starts_are_not_asked_for_with_every_call(cluster, monkeypatch):
     probe = KafkaLagProbe(TOPICS, cluster, cluster)
     assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [3]}
     cluster.first = 6

@@ -1,4 +1,4 @@
-"""What it costs to know how far pullers are behind, counted in requests and looks."""
+"""What it costs to know the lag of pullers, counted in requests and calls."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ class Cluster:
         return {TopicPartition(one.topic, one.partition): 7 for one in places}
 
 
-async def requests_per_look(insights):
+async def requests_per_call(insights):
     cluster = Cluster()
     probe = KafkaLagProbe(TOPICS, cluster, cluster)
     names = [InsightId(f"i{number}") for number in range(insights)]
@@ -62,16 +62,16 @@ async def requests_per_look(insights):
     return found
 
 
-async def test_a_look_takes_a_request_a_broker_however_many_insights_there_are(monkeypatch):
+async def test_lag_takes_a_request_per_broker_however_many_insights_there_are(monkeypatch):
     """But for the first, which asks once for every group who coordinates it."""
     monkeypatch.setattr(lag, "_LOG_START_INTERVAL_S", 0)
-    assert (await requests_per_look(1))[1:] == [1 + 2] * 2
-    first, *others = await requests_per_look(200)
+    assert (await requests_per_call(1))[1:] == [1 + 2] * 2
+    first, *others = await requests_per_call(200)
     assert first == 1 + 200 + BROKERS + 2
     assert others == [BROKERS + 2] * 2, "what is committed, where topics start, and end"
 
 
-async def looks_in_ten_seconds(customers, insights):
+async def calls_in_ten_seconds(customers, insights):
     """Of a ticker that sleeps as long as it says; every customer is due now and then."""
     names = [f"i{number}" for number in range(insights)]
     world = SchedulerWorld(*(Insight(id=one, target=5_000, low_water=5_000) for one in names))
@@ -83,12 +83,12 @@ async def looks_in_ten_seconds(customers, insights):
         world.define(customers=[limited])
         await world.place(limited.id, 30, insight_id=names[number % insights])
         world.clock.move(timedelta(milliseconds=7))
-    until, ticks, told = world.clock.now() + timedelta(seconds=10), 0, 0
+    until, ticks, read = world.clock.now() + timedelta(seconds=10), 0, 0
     while world.clock.now() < until:
         await ticker._tick()
         ticks += 1
-        records = world.publisher.on(TOPICS.ready)[told:]
-        told += len(records)
+        records = world.publisher.on(TOPICS.ready)[read:]
+        read += len(records)
         for record in records:
             await world.handle(*decode_ready(record.value))
         world.clock.move(timedelta(seconds=ticker._pause_s()))
@@ -98,7 +98,7 @@ async def looks_in_ten_seconds(customers, insights):
 
 @pytest.mark.parametrize(("customers", "insights"), [(1, 1), (100, 1), (100, 20)])
 async def test_lags_are_read_no_more_often_for_more_customers_or_insights(customers, insights):
-    looks, ticks = await looks_in_ten_seconds(customers, insights)
-    assert looks <= 1 + 10 / 0.25
+    calls, ticks = await calls_in_ten_seconds(customers, insights)
+    assert calls <= 1 + 10 / 0.25
     if customers > 1:
-        assert ticks > 2 * looks, "it was woken for more than that"
+        assert ticks > 2 * calls, "it was woken for more than that"

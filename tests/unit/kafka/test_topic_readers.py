@@ -19,15 +19,15 @@ class Consumer:
     """Of a client that fails once, and then has one record."""
 
     def __init__(self, value, key=None):
-        self._told = [KafkaError("disturbed"), [record(value, key=key)]]
+        self._results = [KafkaError("disturbed"), [record(value, key=key)]]
 
     async def getmany(self, timeout_ms):
-        if not self._told:
+        if not self._results:
             await asyncio.Event().wait()
-        told = self._told.pop(0)
-        if isinstance(told, Exception):
-            raise told
-        return {0: told}
+        result = self._results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return {0: result}
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_definitions_are_followed_on(reading):
         following.cancel()
 
 
-async def test_answers_are_read_on(reading):
+async def test_query_replies_are_followed_on(reading):
     reading(encode(await IdleScheduler().ask("web")))
     asking = KafkaQueueQueries(Settings(), None, None)
     answered = asyncio.get_running_loop().create_future()

@@ -71,9 +71,9 @@ logging.getLogger("faust").error("it crashed")
 
 
 def test_a_library_says_a_thing_once_and_calls_no_error_what_it_tries_again():
-    told = [json.loads(line) for line in log(AWAY)]
+    answer = [json.loads(line) for line in log(AWAY)]
     assert [
-        (one["level"], one["event"]) for one in told if one["event"] != "agenda.claimed"
+        (one["level"], one["event"]) for one in answer if one["event"] != "agenda.claimed"
     ] == [
         ("warning", "Unable connect to node with id 2"),
         ("warning", "FAIL node 2"),
@@ -81,7 +81,7 @@ def test_a_library_says_a_thing_once_and_calls_no_error_what_it_tries_again():
         ("warning", "FAIL node 3"),
         ("error", "it crashed"),
     ]
-    assert len(told) == 55
+    assert len(answer) == 55
 
 
 def test_debug_tells_all_that_a_library_says():
@@ -107,10 +107,10 @@ except ValueError:
 
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_trace_shows_no_values_of_variables(form):
-    told = "\n".join(log(FAILING, POP_LOG_FORMAT=form))
-    assert "it does not fit" in told
-    assert "authenticate" in told
-    assert "pop_s3cret" not in told
+    answer = "\n".join(log(FAILING, POP_LOG_FORMAT=form))
+    assert "it does not fit" in answer
+    assert "authenticate" in answer
+    assert "pop_s3cret" not in answer
 
 
 def test_a_full_disk_costs_lines_and_nothing_else():

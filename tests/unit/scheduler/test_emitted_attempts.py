@@ -16,7 +16,7 @@ def world():
 async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_again(world):
     """Sent again it might go to another partition, and so to another puller."""
     await world.place("ann", 3)
-    world.table.keep()
+    world.table.save()
     page = world.page([f"bob-{n}" for n in range(20)])
     await world.handle(page)
     first = [(one.agenda_id, one.attempt) for one in world.emitted()[3:]]
@@ -33,7 +33,7 @@ async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_
 
 async def test_of_a_large_forgotten_round_nothing_is_sent_again(world):
     world.define(MEDIA.model_copy(update={"target": 1_200, "low_water": 1}))
-    world.table.keep()
+    world.table.save()
     names = [f"ann-{n}" for n in range(1_000)]
     pages = [world.page(names[:500]), world.page(names[500:])]
     await world.handle(*pages)
@@ -44,7 +44,7 @@ async def test_of_a_large_forgotten_round_nothing_is_sent_again(world):
 
 
 async def test_what_a_crash_kept_from_being_sent_of_a_forgotten_round_is_sent(world):
-    world.table.keep()
+    world.table.save()
     page = world.page([f"ann-{n}" for n in range(20)])
     await world.handle(page)
     world.publisher.records[:] = [
@@ -58,7 +58,7 @@ async def test_what_a_crash_kept_from_being_sent_of_a_forgotten_round_is_sent(wo
 
 async def test_what_runs_again_under_the_id_of_a_forgotten_round_is_sent(world):
     """What is known of a topic counts once."""
-    world.table.keep()
+    world.table.save()
     await world.handle(page := world.page(["ann-0"]))
     world.table.crash()
     world.handler = world.new_handler()
@@ -87,7 +87,7 @@ async def test_a_forgotten_round_is_looked_for_once_and_only_where_there_is_some
 
 async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(world):
     """The target is smaller after a restart: the rest of the lost round must not run twice."""
-    world.table.keep()
+    world.table.save()
     page = world.page([f"ann-{n}" for n in range(20)])
     await world.handle(page)
     assert len(world.emitted()) == 10

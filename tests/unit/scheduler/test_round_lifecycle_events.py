@@ -151,7 +151,7 @@ async def test_events_are_published_before_their_row_is_written(world):
 
 async def test_a_crash_before_the_table_repeats_the_words(world):
     await bring(world, placed("a"))
-    world.table.keep()
+    world.table.save()
     forget(world)
     await noted(world, settlements=(failed("a"),))
     world.table.crash()

@@ -27,15 +27,15 @@ def started(*names, **insight):
     return one
 
 
-def noted(**heard):
-    return InsightAttemptsReported(insight_id="media", **heard)
+def noted(**reported):
+    return InsightAttemptsReported(insight_id="media", **reported)
 
 
 def tick(**known):
     return InsightTick(insight_id="media", **known)
 
 
-def test_a_success_that_was_told_with_a_cancel_is_not_undone():
+def test_a_success_that_was_reported_with_a_cancel_is_not_undone():
     one = started("a")
     cancel = Command(agenda_id="a", action="cancel")
     apply_relayed(one, noted(commands=(cancel,), settlements=(settled("a"),)), NOW)
@@ -63,7 +63,7 @@ def test_runners_that_are_left_are_counted_by_what_pullers_said_last():
     assert one.idle.count(NOW + 0.75) == 7
 
 
-def test_signs_of_life_are_heard():
+def test_heartbeats_are_applied():
     one = started("a")
     apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
     apply_relayed(one, noted(heartbeats=(Claim("a", 1),)), NOW + 30)
@@ -74,24 +74,24 @@ def test_signs_of_life_are_heard():
     ("lag", "emitted", "ends_at"),
     [(0, 1, NOW + 65), (0, 0, None), (0, 7, NOW + 65), (1, 7, None)],
 )
-def test_what_was_emitted_after_a_look_at_the_lag_was_not_passed_over(lag, emitted, ends_at):
+def test_what_was_emitted_after_a_look_at_the_lag_was_not_skipped(lag, emitted, ends_at):
     """A look by who had the insight before may count more than are known here."""
     one = started("a")
     apply_tick(one, tick(lags=(lag,), emitted=emitted), NOW + 5)
     assert one.attempts.lease_ends_at == ends_at
 
 
-def test_with_a_lag_unknown_nothing_was_passed_over():
+def test_with_a_lag_unknown_nothing_was_skipped():
     one = started("a")
     apply_tick(one, tick(emitted=1), NOW + 5)
     apply_tick(one, tick(lags=(0,)), NOW + 5)
     assert one.attempts.lease_ends_at is None
 
 
-@pytest.mark.parametrize(("heard_s", "lost"), [(61, 1), (60, 0), (3_600, 0)])
-def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
+@pytest.mark.parametrize(("reported_s", "lost"), [(61, 1), (60, 0), (3_600, 0)])
+def test_a_lease_ends_by_what_was_reported_but_not_by_a_clock_ahead(reported_s, lost):
     one = started("a")
     apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
-    now = NOW + 30 if heard_s > 100 else NOW + 90
-    apply_tick(one, tick(relayed_until=START + timedelta(seconds=heard_s)), now)
+    now = NOW + 30 if reported_s > 100 else NOW + 90
+    apply_tick(one, tick(relayed_until=START + timedelta(seconds=reported_s)), now)
     assert one.attempts.leases_expired == lost

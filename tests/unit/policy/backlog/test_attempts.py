@@ -1,4 +1,4 @@
-"""What follows an attempt: another one, the end, a stop; and what is told of it."""
+"""What follows an attempt: another one, the end, a stop; and what is published of it."""
 
 import pytest
 from backlogs import START, backlog, cancel, failed, ids, incomparable_origins, placed, settled
@@ -39,8 +39,8 @@ def started(*agendas, claimed=True, **insight):
     return one
 
 
-def told(one):
-    """Kinds of the events told, with what matters of each."""
+def published(one):
+    """Kinds of the events published, with what matters of each."""
     return [
         (type(event), event.agenda_id, event.attempt) for event in one.drain_outbox().lifecycle
     ]
@@ -69,7 +69,7 @@ def test_a_failure_is_followed_by_another_attempt_after_its_pause():
     assert one.commands.due_at == NOW + 10
     assert one.apply_due(NOW + 9) == 0
     assert one.apply_due(NOW + 10) == 1
-    assert told(one) == [(AgendaReady, "a", 2)]
+    assert published(one) == [(AgendaReady, "a", 2)]
     assert [(each.agenda_id, each.attempt) for each in one.choose(5, NOW + 10)] == [("a", 2)]
 
 
@@ -177,12 +177,12 @@ def test_a_silent_attempt_is_lost_and_another_follows_soon():
 def test_the_last_attempt_that_falls_silent_is_given_up():
     one = started(placed("a", max_attempts=1))
     one.attempts.expire_leases(NOW + 100, NOW + 100)
-    assert told(one) == [(AgendaExhausted, "a", 1)]
+    assert published(one) == [(AgendaExhausted, "a", 1)]
     one.claim("a", 1, NOW)
     assert [stop.reason for stop in one.drain_outbox().stops] == ["outdated"]
 
 
-def test_a_sign_of_life_of_an_attempt_before_keeps_no_other_alive():
+def test_a_heartbeat_of_an_attempt_before_keeps_no_other_alive():
     one = started(placed("a"))
     one.attempts.expire_leases(NOW + 61, NOW + 61)
     one.apply_due(NOW + 100)
@@ -202,7 +202,7 @@ def test_leases_that_end_together_are_all_counted():
     assert one.attempts.leases_expired == 2
 
 
-def test_an_outdated_sign_of_life_is_answered_with_a_stop():
+def test_an_outdated_heartbeat_is_answered_with_a_stop():
     one = started(placed("a"))
     one.settle(failed("a"), NOW)
     one.drain_outbox()
@@ -216,7 +216,7 @@ def test_an_outdated_sign_of_life_is_answered_with_a_stop():
     assert not one.drain_outbox()
 
 
-def test_whoever_goes_on_after_it_was_given_up_is_told_to_stop():
+def test_whoever_goes_on_after_its_attempt_was_lost_is_stopped():
     one = started(placed("a"), max_attempts=1)
     one.settle(failed("a"), NOW)
     one.drain_outbox()
@@ -234,7 +234,7 @@ def test_signs_of_life_of_one_that_is_to_stop_are_not_answered_each_time():
     assert one.drain_outbox().stops == []
 
 
-def test_a_sign_of_life_without_a_claim_counts_as_one():
+def test_a_heartbeat_without_a_claim_counts_as_one():
     one = started(placed("a"), claimed=False)
     assert one.attempts.renew("a", 1, NOW)
     assert state(one) == (CLAIMED, 1)
@@ -271,7 +271,7 @@ def test_an_attempt_that_is_over_is_not_noted_as_one_over_http():
     assert not one.attempts.any_by_http
 
 
-def test_what_was_passed_over_unclaimed_comes_back_after_a_lease():
+def test_what_was_skipped_unclaimed_comes_back_after_a_lease():
     one = started(placed("a"), placed("b"), claimed=False)
     assert not one.attempts.has_unclaimed(NOW + 1)
     assert one.attempts.has_unclaimed(NOW + 2)
@@ -287,7 +287,7 @@ def test_what_was_passed_over_unclaimed_comes_back_after_a_lease():
     assert state(one, "b") == (EMITTED, 1)
 
 
-def test_nobody_looks_for_what_was_passed_over_claimed_or_ended():
+def test_nobody_looks_for_what_was_skipped_claimed_or_ended():
     for hear in (
         lambda one: one.attempts.start_leases_of_skipped([0], 0, NOW + 2),
         lambda one: one.claim("a", 1, NOW),
@@ -299,7 +299,7 @@ def test_nobody_looks_for_what_was_passed_over_claimed_or_ended():
         assert not one.attempts.has_unclaimed(NOW + 2)
 
 
-def test_a_claim_that_was_on_its_way_keeps_what_was_passed_over():
+def test_a_claim_that_was_on_its_way_keeps_what_was_skipped():
     one = started(placed("a"), claimed=False)
     one.attempts.start_leases_of_skipped([0], 0, NOW + 2)
     one.claim("a", 1, NOW + 50)
@@ -372,7 +372,7 @@ def test_an_agenda_that_ended_before_its_emission_was_noted_is_not_lost_again():
     one.attempts.start_leases_of_skipped([0], 0, NOW + 2)
     one.drain_outbox()
     assert one.attempts.expire_leases(NOW + 9_999, NOW + 9_999) == 0
-    assert told(one) == []
+    assert published(one) == []
     assert one.attempts.lease_ends_at is None
 
 
@@ -404,7 +404,7 @@ def test_of_those_that_are_over_the_last_to_fall_silent_are_remembered(monkeypat
     assert [stop.agenda_id for stop in one.drain_outbox().stops] == ["a", "c"]
 
 
-def test_one_to_stop_that_is_passed_over_keeps_its_short_time():
+def test_one_to_stop_that_is_skipped_keeps_its_short_time():
     one = started(placed("a"), claimed=False)
     cancel(one, "a", NOW)
     one.attempts.start_leases_of_skipped([0], 0, NOW + 2)
@@ -427,7 +427,7 @@ def test_what_waits_is_cancelled_at_once():
     assert ids(one.choose(5, NOW)) == ["c"]
 
 
-def test_what_runs_is_told_to_stop_once_and_ends_when_it_has():
+def test_what_runs_is_stopped_once_and_ends_when_it_has():
     one = started(placed("a"))
     assert cancel(one, "a", NOW)
     assert not cancel(one, "a", NOW)
@@ -435,7 +435,7 @@ def test_what_runs_is_told_to_stop_once_and_ends_when_it_has():
     assert [type(event) for event in news.lifecycle] == [AgendaStopping]
     assert [stop.reason for stop in news.stops] == ["cancelled"]
     one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW)
-    assert told(one) == [(AgendaCancelled, "a", 1)]
+    assert published(one) == [(AgendaCancelled, "a", 1)]
     assert (state(one), one.in_flight) == (None, 0)
 
 
@@ -474,7 +474,7 @@ def test_what_nobody_claimed_is_cancelled_within_seconds():
     cancel(one, "a", NOW)
     one.drain_outbox()
     assert one.attempts.expire_leases(NOW + 2.1, NOW + 3) == 1
-    assert told(one) == [(AgendaCancelled, "a", 1)]
+    assert published(one) == [(AgendaCancelled, "a", 1)]
     assert state(one, "b") == (EMITTED, 1)
 
 
@@ -490,7 +490,7 @@ def test_a_lease_shorter_than_the_grace_of_a_stop_is_not_made_longer():
     assert one.attempts.expire_leases(NOW + 1.1, NOW + 2) == 1
 
 
-def test_who_claims_it_after_the_stop_is_told_again():
+def test_who_claims_it_after_the_stop_is_stopped_again():
     one = started(placed("a"), claimed=False)
     cancel(one, "a", NOW)
     one.drain_outbox()
@@ -518,7 +518,7 @@ def test_what_waits_is_held_and_released():
     assert ids(one.choose(5, NOW)) == ["b"]
     assert one.apply_command(wants("release"), NOW)
     assert not one.apply_command(wants("release"), NOW)
-    assert told(one) == [(AgendaReady, "a", 1)]
+    assert published(one) == [(AgendaReady, "a", 1)]
     assert ids(one.choose(5, NOW)) == ["a"]
 
 
@@ -528,7 +528,7 @@ def test_what_runs_goes_on_and_its_next_attempt_is_held():
     assert not one.apply_command(wants("hold"), NOW)
     assert not one.drain_outbox()
     one.settle(failed("a"), NOW)
-    assert told(one) == [(AgendaHeld, "a", 2)]
+    assert published(one) == [(AgendaHeld, "a", 2)]
     assert one.apply_command(wants("release"), NOW + 1)
     [event] = one.drain_outbox().lifecycle
     assert (type(event), event.reason) == (AgendaWaiting, "retry")
@@ -577,7 +577,7 @@ def test_it_may_come_held_and_with_a_start_in_the_future():
 def test_a_start_in_the_past_is_no_wait():
     one = backlog()
     one.place([placed("a", not_before=START)], NOW + 5)
-    assert told(one) == []
+    assert published(one) == []
     one.apply_due(NOW + 5)
     assert ids(one.choose(5, NOW + 5)) == ["a"]
 
@@ -644,10 +644,10 @@ def test_another_priority_of_what_is_out_or_held_counts_when_it_waits_again():
     assert ids(one.choose(5, NOW)) == ["h", "a", "b"]
 
 
-# ---- commands told twice, or of another run ----
+# ---- commands given twice, or of another run ----
 
 
-def told_at(offset):
+def origin_at(offset):
     return Origin(partition=-1_000_000, offset=offset)
 
 
@@ -656,24 +656,24 @@ def test_a_repeated_command_is_recognised(action):
     one = backlog()
     one.place([placed("a"), placed("h", held=True)], NOW)
     agenda_id = "h" if action == "release" else "a"
-    wanted = wants(action, agenda_id, priority=1, origin=told_at(7))
+    wanted = wants(action, agenda_id, priority=1, origin=origin_at(7))
     assert one.apply_command(wanted, NOW)
     one.place([placed("x")], NOW)
     again = replace(wanted, agenda_id="x", action="cancel")
     assert not one.apply_command(again, NOW)
-    assert not one.apply_command(replace(again, origin=told_at(6)), NOW)
+    assert not one.apply_command(replace(again, origin=origin_at(6)), NOW)
     assert state(one, "x") == (READY, 1)
-    assert one.apply_command(replace(again, origin=told_at(8)), NOW)
+    assert one.apply_command(replace(again, origin=origin_at(8)), NOW)
 
 
-def test_what_commands_were_heard_is_kept():
+def test_what_commands_were_applied_is_kept():
     one = backlog()
-    one.apply_command(wants("cancel", origin=told_at(7)), NOW)
+    one.apply_command(wants("cancel", origin=origin_at(7)), NOW)
     delta = one.drain_delta()
     fresh = backlog()
     fresh.restore([(0, [placed("a")])], [delta])
-    assert not fresh.apply_command(wants("cancel", origin=told_at(7)), NOW)
-    assert fresh.apply_command(wants("cancel", origin=told_at(7_000)), NOW)
+    assert not fresh.apply_command(wants("cancel", origin=origin_at(7)), NOW)
+    assert fresh.apply_command(wants("cancel", origin=origin_at(7_000)), NOW)
 
 
 @pytest.mark.parametrize("action", ["cancel", "hold", "reprioritise"])
@@ -734,7 +734,7 @@ def kept(one, *, whole):
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_rerun_that_is_over_is_known_after_a_restart(whole):
-    """It was told twice, by who did not know yet that it had run."""
+    """It was given twice, by who did not know yet that it had run."""
     one = started(placed("a", attempt=2), placed("b", attempt=2))
     for agenda_id in "ab":
         one.settle(settled(agenda_id, 2), NOW)
@@ -795,7 +795,7 @@ def test_what_is_due_when_its_deadline_has_passed_is_not_readied_first():
     one.place([placed("a", not_before=soon, expires_at=later), placed("b")], NOW)
     one.drain_outbox()
     assert one.apply_due(NOW + 300) == 1
-    assert told(one) == [(AgendaExpired, "a", 1)]
+    assert published(one) == [(AgendaExpired, "a", 1)]
     assert (state(one), ids(one.choose(5, NOW + 300))) == (None, ["b"])
 
 
@@ -813,7 +813,7 @@ def test_a_deadline_ends_what_waits_and_stops_what_runs():
     ]
     assert [stop.reason for stop in news.stops] == ["expired"]
     one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW + 61)
-    assert told(one) == [(AgendaExpired, "a", 1)]
+    assert published(one) == [(AgendaExpired, "a", 1)]
     assert one.commands.due_at is None
 
 
@@ -882,7 +882,7 @@ def test_a_deadline_outlives_a_restart_for_what_is_there_still():
     other = restarted(one, [(0, agendas)])
     assert other.commands.due_at == by.timestamp()
     assert other.apply_due(by.timestamp()) == 1
-    assert told(other) == [(AgendaExpired, "waits", 1)]
+    assert published(other) == [(AgendaExpired, "waits", 1)]
 
 
 def test_the_priority_of_what_is_held_or_waits_for_an_instant_outlives_a_restart():
@@ -939,15 +939,15 @@ def test_one_to_stop_that_nobody_claimed_ends_after_a_restart_too():
     cancel(one, "a", NOW)
     other = restarted(one, [(0, agendas)])
     assert other.attempts.expire_leases(NOW + 561, NOW + 561) == 1
-    assert told(other) == [(AgendaCancelled, "a", 1)]
+    assert published(other) == [(AgendaCancelled, "a", 1)]
 
 
-def test_what_a_crash_left_of_placing_is_told_again():
+def test_what_a_crash_left_of_placing_is_published_again():
     fresh = backlog()
     later = START.replace(minute=1)
     agendas = [placed("a", held=True), placed("b", not_before=later), placed("c")]
     fresh.restore([(0, agendas)], [], NOW)
-    assert [kind for kind, *_ in told(fresh)] == [AgendaHeld, AgendaWaiting]
+    assert [kind for kind, *_ in published(fresh)] == [AgendaHeld, AgendaWaiting]
     assert fresh.ready == 1
 
 

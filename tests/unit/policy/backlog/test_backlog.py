@@ -47,7 +47,7 @@ def reloaded(pages, *deltas, shares=None, **insight):
 # ---- arrivals ----
 
 
-def test_new_agendas_are_news_once():
+def test_new_agendas_are_new_once():
     one = backlog()
     agendas = several("ann", 3)
     assert one.filter_new(agendas, origins(1, 2, 3)) == [0, 1, 2]
@@ -65,7 +65,7 @@ def test_a_repeat_is_known_by_its_origin_even_after_the_agenda_is_gone():
     assert one.filter_new(agendas, origins(5, 6)) == []
 
 
-def test_places_within_a_record_are_told_apart():
+def test_places_within_a_record_are_distinguished():
     one = backlog()
     agendas = several("ann", 3)
     lists = [Origin(partition=0, offset=7, index=index) for index in range(3)]
@@ -333,7 +333,7 @@ def test_a_change_to_strict_priorities_leaves_no_debts_either():
     assert [each.customer_id for each in one.choose(20, NOW)].count("bob") == 10
 
 
-def test_who_was_given_most_by_another_algorithm_is_where_newcomers_begin():
+def test_who_was_given_most_by_another_algorithm_is_where_idle_returners_begin():
     one = backlog()
     one.place([placed("dear", "ann", cost_s=50.0), *several("ann", 9), *several("bob", 9)])
     one.choose(3)
@@ -341,8 +341,8 @@ def test_who_was_given_most_by_another_algorithm_is_where_newcomers_begin():
     one.reconfigure(Insight(id="media", algorithm="round_robin"))
     assert one.queue.virtual_time == 50.0
     assert {flow.tag for flow in one.queue.flows()} == {50.0}
-    told = one.drain_delta()
-    assert {name: tags.tag for name, tags in told.fairness.items()} == {
+    delta = one.drain_delta()
+    assert {name: tags.tag for name, tags in delta.fairness.items()} == {
         "ann": 50.0,
         "bob": 50.0,
     }
@@ -494,7 +494,7 @@ def test_a_customer_unpaused_while_nobody_looked_gets_no_credit():
     assert [each.customer_id for each in other.choose(10)].count("bob") == 5
 
 
-def test_notes_of_pages_that_are_gone_are_passed_over():
+def test_notes_of_pages_that_are_gone_are_skipped():
     delta = Delta(
         virtual_time=1.0,
         emitted=1,
@@ -698,10 +698,10 @@ def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
         virtual_time=1.0, emitted=3, claimed=2, rounds=1, next_page=2,
         records=(note,), gone={"1": "f"}, fairness=tags,
     )  # fmt: skip
-    told = msgspec.json.decode(msgspec.json.encode(kept))
-    assert told["records"] == [[ref_of(1, 2), CLAIMED, 2, 0.5, 1.0, None]]
-    assert told["fairness"] == {"acme": [2.0, 1.0, {"k": 1.5}, 0, 0.0]}
-    assert (told["gone"], told["next_page"]) == ({"1": "f"}, 2)
+    written = msgspec.json.decode(msgspec.json.encode(kept))
+    assert written["records"] == [[ref_of(1, 2), CLAIMED, 2, 0.5, 1.0, None]]
+    assert written["fairness"] == {"acme": [2.0, 1.0, {"k": 1.5}, 0, 0.0]}
+    assert (written["gone"], written["next_page"]) == ({"1": "f"}, 2)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
     short = msgspec.convert([3, READY], AgendaRecord)
     assert (short.attempt, short.charge, short.cost, short.overrides) == (1, 0.0, 0.0, None)
@@ -788,7 +788,7 @@ def settled_all(one, count, spent_s=3.0):
         one.settle(settled(chosen.agenda_id, noop=spent_s))
 
 
-def test_what_was_learned_of_declarations_is_kept_whether_told_at_once_or_bit_by_bit():
+def test_what_was_learned_of_declarations_is_kept_whether_written_at_once_or_bit_by_bit():
     one = backlog()
     pages = [(0, several("ann", 2)), (1, several("bob", 3))]
     deltas = []
@@ -839,7 +839,7 @@ def test_the_number_of_a_page_that_no_delta_knows_is_not_used_again():
     assert fresh.next_page == 2
 
 
-def test_what_is_gone_is_neither_found_nor_told_after_a_restart():
+def test_what_is_gone_is_neither_found_nor_published_after_a_restart():
     one = backlog()
     agendas = several("ann", 2)
     one.place(agendas)

@@ -1,4 +1,4 @@
-"""Timetables, leases, what was passed over, and the clock of what was heard."""
+"""Due heaps, leases, skipped offsets, and the clock of relayed reports."""
 
 from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.state import DueHeap
@@ -116,7 +116,7 @@ def skipped(one, lags, since=0, before=100.0):
     return one.skipped(lags, since, before)
 
 
-def test_a_record_is_passed_over_once_the_commit_is_beyond_it():
+def test_a_record_is_skipped_once_the_commit_is_beyond_it():
     one = EmittedOffsets()
     for ref in (10, 11, 12):
         one.send(ref, 0, 1.0)
@@ -134,7 +134,7 @@ def test_partitions_are_counted_apart():
     one.send(11, 1, 1.0)
     one.send(12, 1, 1.0)
     assert skipped(one, [1, 1]) == [11]
-    assert skipped(one, [0]) == [10], "a lag that is not told says nothing"
+    assert skipped(one, [0]) == [10], "a lag that is not reported says nothing"
 
 
 def test_what_was_emitted_after_the_look_is_not_counted():
@@ -150,7 +150,7 @@ def test_what_was_emitted_before_a_restart_counts_as_oldest():
     one.recover(4)
     one.recover(5)
     assert one.oldest == 0.0
-    assert skipped(one, []) == [], "a lag that is not told says nothing"
+    assert skipped(one, []) == [], "a lag that is not reported says nothing"
     assert skipped(one, [1, 1]) == []
     assert skipped(one, [0, 1]) == [], "nobody knows where they lie"
     assert skipped(one, [0, 0]) == [4, 5]
@@ -168,7 +168,7 @@ def test_what_was_emitted_a_moment_ago_is_left_out():
     assert skipped(one, [0], before=4.0) == [10]
 
 
-def test_a_recovered_one_is_passed_over_once_all_sent_since_are_too():
+def test_a_recovered_one_is_skipped_once_all_sent_since_are_too():
     one = EmittedOffsets()
     one.recover(9)
     one.send(1, 0, 5.0)
@@ -208,10 +208,10 @@ def test_how_many_wait_is_known_by_partition():
     assert one.waiting(2) == [1, 0]
 
 
-# ---- what was heard ----
+# ---- what was reported ----
 
 
-def test_the_clock_stands_until_all_that_was_told_is_relayed():
+def test_the_clock_stands_until_all_that_was_reported_is_relayed():
     clock = RelayWatermark()
     clock.observe(10.0, {0: 5, 1: 0}, {0: 4})
     assert clock.until is None

@@ -110,7 +110,7 @@ def test_made_up_types_do_not_fill_the_book():
     assert book.learned["t0"] > 2.0
 
 
-def test_what_a_customer_declares_is_put_right_by_what_it_took():
+def test_what_a_customer_declares_is_corrected_by_what_it_took():
     book = CostModel()
     for _ in range(200):
         book.learn_ratio("minutes", declared=1.0, spent=60.0)
@@ -119,7 +119,7 @@ def test_what_a_customer_declares_is_put_right_by_what_it_took():
     assert book.estimate((), 60.0, "seconds") == pytest.approx(60.0, rel=0.01)
 
 
-def test_what_is_not_declared_is_not_put_right_by_what_its_customer_declares():
+def test_what_is_not_declared_is_not_corrected_by_what_its_customer_declares():
     book = CostModel({"crawl": 2.0}, {"a": 3.0})
     assert book.estimate(["crawl", "new"], None, "a") == 2.0 + DEFAULT_COST_S
 
@@ -204,7 +204,7 @@ def test_names_that_are_made_up_do_not_fill_the_memory_with_ratios():
     assert book.ratios["c0"] > 1.2
 
 
-def test_what_changed_is_told_once():
+def test_what_changed_is_reported_once():
     book = CostModel({"cut": 1.0}, {"bob": 1.0})
     book.learn(("mix",), {"mix": 3.0})
     book.learn_ratio("ann", declared=1.0, spent=1.0)

@@ -50,7 +50,7 @@ def test_what_is_withdrawn_comes_back_and_is_withdrawn_again_is_gone():
     assert [*one.heads()] == []
 
 
-def test_of_every_class_it_is_told_who_is_next_and_how_many_wait():
+def test_of_every_class_it_is_reported_who_is_next_and_how_many_wait():
     one = line(k=[1, 2, 3], l=[4])
     one.push(entry(9, priority=2), "k")
     one.withdraw(entry(2), "k")
@@ -69,7 +69,7 @@ def test_the_clock_of_keys_does_not_go_back_for_another_class():
     assert one.tags["d"] == 1.0
 
 
-def test_every_tag_that_moved_is_told_once():
+def test_every_tag_that_moved_is_reported_once():
     one = line(a=[1, 2], b=[3, 4])
     assert one.drain_moved() == {"a": 0.0, "b": 0.0}
     popped(one, 2, cost=3.0)
@@ -97,7 +97,7 @@ def test_a_key_does_not_escape_its_charge_by_going_idle_for_a_moment():
 
 
 def test_once_nothing_waits_the_clock_is_past_all_tags():
-    """Tags that were told before may be laid over it again."""
+    """Tags that were reported before may be laid over it again."""
     one = line(a=[1], b=[2])
     popped(one, 2, cost=9.0)
     assert (one.virtual_time, one.tags) == (9.0, {})

@@ -194,7 +194,7 @@ def test_what_runs_keeps_the_busy_period_going():
 # ---- corrections ----
 
 
-def test_a_newcomer_does_not_wait_for_estimates_that_proved_too_high():
+def test_a_idle_returner_does_not_wait_for_estimates_that_proved_too_high():
     queue = queue_of()
     fill(queue, "a", range(1_000))
     picked(queue, 500, cost=1.0)
@@ -537,7 +537,7 @@ def test_a_line_that_runs_empty_keeps_no_keys():
     assert queue.flow("a").customer_queue.tags == {}
 
 
-def test_withdrawn_agendas_are_passed_over_wherever_they_stand():
+def test_withdrawn_agendas_are_skipped_wherever_they_stand():
     queue = queue_of()
     fill(queue, "a", range(6))
     for ref in (0, 3, 5):
@@ -746,7 +746,7 @@ def test_an_aged_arrival_moves_its_customer_up_though_it_is_not_the_head():
 
 
 def test_who_comes_to_another_urgency_starts_at_its_present():
-    """Service of the urgent is no credit of those who waited, and no debt of newcomers."""
+    """Service of the urgent is no credit of who waited, and no debt of who joins."""
     arrivals = {**dict.fromkeys(range(10, 20), 0.0), 30: 0.0}
     queue = queue_of(aging=aging(arrivals))
     fill(queue, "a", range(10, 15), priority=1)
@@ -784,7 +784,7 @@ def test_what_is_taken_out_of_turn_does_not_move_the_present():
     assert (queue.virtual_time, queue.flow("a").tag) == (0.0, 11.0)
 
 
-def test_a_paused_newcomers_agenda_that_is_taken_is_paid_for_from_the_present_on():
+def test_a_paused_idle_returners_agenda_that_is_taken_is_paid_for_from_the_present_on():
     queue = queue_of({"b": Share(paused=True)})
     fill(queue, "a", range(20))
     picked(queue, 11)
@@ -927,7 +927,7 @@ def test_more_work_of_one_who_waits_already_changes_no_debts():
     queue = queue_of()
     fill(queue, "a", range(20))
     fill(queue, "b", [40])
-    assert picked(queue, 1) == "a", "at a tie, so b is still where a newcomer would be"
+    assert picked(queue, 1) == "a", "at a tie, so b is still where a joining customer would be"
     fill(queue, "b", [41])
     assert queue.flow("a").uncontested == 0
 
@@ -1056,7 +1056,7 @@ def test_turns_without_weights_are_not_scaled(before, after):
     assert picked(queue, 4) == "baba"
 
 
-# ---- newcomers ----
+# ---- customers that join ----
 
 
 def flooded(**known):
@@ -1067,7 +1067,7 @@ def flooded(**known):
     return queue
 
 
-def test_who_comes_back_from_idleness_is_a_newcomer_until_its_next_pick():
+def test_who_comes_back_from_idleness_is_a_idle_returner_until_its_next_pick():
     queue = flooded()
     assert queue.idle_returners() == 0
     fill(queue, "b", [100, 101])
@@ -1079,7 +1079,7 @@ def test_who_comes_back_from_idleness_is_a_newcomer_until_its_next_pick():
     assert queue.idle_returners() == 0, "b has been given something, and its next agenda waits"
 
 
-def test_newcomers_are_next():
+def test_idle_returners_are_next():
     queue = flooded()
     fill(queue, "c", [100])
     fill(queue, "b", [101])
@@ -1087,7 +1087,7 @@ def test_newcomers_are_next():
     assert sorted(picked(queue, idle_returners)) == ["b", "c"]
 
 
-def test_who_is_ahead_by_what_it_was_given_is_no_newcomer():
+def test_who_is_ahead_by_what_it_was_given_is_no_idle_returner():
     queue = flooded()
     fill(queue, "b", [100])
     picked(queue, 1, cost=3.0)
@@ -1099,7 +1099,7 @@ def test_who_is_ahead_by_what_it_was_given_is_no_newcomer():
     assert queue.idle_returners() == 1
 
 
-def test_who_is_refunded_while_its_part_is_out_is_no_newcomer():
+def test_who_is_refunded_while_its_part_is_out_is_no_idle_returner():
     queue = flooded()
     queue.settle("a", correction=-3.0)
     assert queue.flow("a").tag == queue.virtual_time, "by tag alone it would be one"
@@ -1108,7 +1108,7 @@ def test_who_is_refunded_while_its_part_is_out_is_no_newcomer():
     assert queue.idle_returners() == 1, "b has nothing out"
 
 
-def test_those_who_tie_are_newcomers_only_while_little_of_theirs_is_out():
+def test_those_who_tie_are_idle_returners_only_while_little_of_theirs_is_out():
     queue = queue_of()
     for number, name in enumerate("abc"):
         fill(queue, name, range(100 * number, 100 * number + 50))
@@ -1118,7 +1118,7 @@ def test_those_who_tie_are_newcomers_only_while_little_of_theirs_is_out():
     assert queue.idle_returners() == 1
 
 
-def test_who_has_nothing_left_or_may_not_go_is_no_newcomer():
+def test_who_has_nothing_left_or_may_not_go_is_no_idle_returner():
     shares = {}
     queue = flooded(shares=shares)
     fill(queue, "b", [100])
@@ -1133,7 +1133,7 @@ def test_who_has_nothing_left_or_may_not_go_is_no_newcomer():
     assert queue.idle_returners() == 1
 
 
-def test_who_waits_for_a_token_is_no_newcomer_until_it_has_one():
+def test_who_waits_for_a_token_is_no_idle_returner_until_it_has_one():
     queue = flooded(shares={"b": Share(rate_per_s=1.0, burst=1)})
     fill(queue, "b", [100, 101])
     assert picked(queue, 3) == "baa"
@@ -1143,7 +1143,7 @@ def test_who_waits_for_a_token_is_no_newcomer_until_it_has_one():
     assert picked(queue, 1, now=2.0) == "b"
 
 
-def test_by_age_nobody_is_a_newcomer():
+def test_by_age_nobody_is_a_idle_returner():
     queue = flooded(algorithm="fifo")
     picked(queue, 2, cost=1_000.0)
     fill(queue, "b", [100])
@@ -1165,7 +1165,7 @@ def test_three_quarters_of_an_equal_part_are_not_little(total, costs, out, idle_
     assert (queue.flow("b").in_flight, queue.idle_returners()) == (out, idle_returners)
 
 
-def test_who_is_less_urgent_is_no_newcomer():
+def test_who_is_less_urgent_is_no_idle_returner():
     queue = flooded(aging=Aging(10.0, lambda _: 0.0))
     fill(queue, "b", [100], priority=6)
     assert queue.idle_returners() == 0

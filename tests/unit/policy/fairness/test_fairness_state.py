@@ -1,4 +1,4 @@
-"""Whoever's place on the clock changed is told of, so that it is kept: step by step."""
+"""Whoever's place on the clock changed is reported, so that it is kept: step by step."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from pop_stream.policy.fairness.queue import FairQueue
 
 
 class KeyedHeap:
-    """A queue whose agendas cost 1 s each; every step returns who was told of."""
+    """A queue whose agendas cost 1 s each; every step returns who was reported."""
 
     def __init__(self):
         self.shares = {}
@@ -18,29 +18,29 @@ class KeyedHeap:
             ALGORITHMS["weighted_fair"], lambda one: self.shares.get(one, Share())
         )
 
-    def told(self):
+    def reported(self):
         return self.queue.drain_moved()
 
     def push(self, customer):
         self.made += 1
         self.queue.push(customer, self.entry(self.made))
-        return self.told()
+        return self.reported()
 
     def entry(self, ref):
         return entry_of(priority=5, resumed=False, rank=0, ref=ref)
 
     def pick(self):
         self.queue.pick(lambda _: 1.0)
-        return self.told()
+        return self.reported()
 
     def settle(self, customer, correction=0.0):
         self.queue.settle(customer, correction=correction)
-        return self.told()
+        return self.reported()
 
     def refresh_shares(self, customer, **share):
         self.shares[customer] = Share(**share)
         self.queue.refresh_shares()
-        return self.told()
+        return self.reported()
 
 
 @pytest.fixture
@@ -53,17 +53,17 @@ def turns():
 
 def test_who_was_picked_is_one_charge_further(turns):
     assert {one: tags.tag for one, tags in turns.pick().items()} == {"a": 1.0}
-    assert turns.told() == {}, "once"
+    assert turns.reported() == {}, "once"
 
 
-def test_who_waits_already_is_not_told_of_for_one_more(turns):
+def test_who_waits_already_is_not_reported_for_one_more(turns):
     assert turns.push("a") == {}
     assert {*turns.push("b")} == {"b"}, "its first: from here on it is somewhere"
 
 
-def test_who_was_withdrawn_from_is_told_of(turns):
+def test_who_was_withdrawn_from_is_reported(turns):
     turns.queue.withdraw("a", turns.entry(1))
-    assert {*turns.told()} == {"a"}
+    assert {*turns.reported()} == {"a"}
 
 
 def test_what_cost_more_moves_its_customer(turns):
@@ -73,12 +73,14 @@ def test_what_cost_more_moves_its_customer(turns):
     assert {one: tags.tag for one, tags in turns.settle("a", 0.5).items()} == {"a": 2.5}
 
 
-def test_what_is_no_debt_any_more_since_another_came_is_told(turns):
+def test_what_is_no_debt_any_more_since_another_came_is_reported(turns):
     turns.pick()
-    told = turns.push("b")
-    assert {one: tags.uncontested for one, tags in told.items()} == {"a": 1, "b": 0}
-    told = turns.settle("a", 0.5)
-    assert {one: (tags.tag, tags.uncontested) for one, tags in told.items()} == {"a": (1.0, 0)}
+    reported = turns.push("b")
+    assert {one: tags.uncontested for one, tags in reported.items()} == {"a": 1, "b": 0}
+    reported = turns.settle("a", 0.5)
+    assert {one: (tags.tag, tags.uncontested) for one, tags in reported.items()} == {
+        "a": (1.0, 0)
+    }
 
 
 def test_who_may_go_again_begins_at_the_present(turns):
@@ -89,11 +91,11 @@ def test_who_may_go_again_begins_at_the_present(turns):
     assert {one: tags.tag for one, tags in turns.refresh_shares("b").items()} == {"b": 1.0}
 
 
-def test_a_new_weight_is_told_with_the_next_pick_also_of_who_owes_nothing(turns):
+def test_a_new_weight_is_reported_with_the_next_pick_also_of_who_owes_nothing(turns):
     turns.push("b")
     assert turns.refresh_shares("b", weight=2.0) == {}
-    told = turns.pick()
-    assert {one: (tags.tag, tags.weight) for one, tags in told.items()} == {
+    reported = turns.pick()
+    assert {one: (tags.tag, tags.weight) for one, tags in reported.items()} == {
         "a": (1.0, 1.0),
         "b": (0.0, 2.0),
     }

@@ -71,7 +71,7 @@ def test_those_up_to_a_key_are_named_outdated_keys_left_aside():
     assert len(turns) == 39, "naming takes nobody's turn"
 
 
-def test_the_other_one_is_told_if_there_is_just_one():
+def test_the_other_one_is_reported_if_there_is_just_one():
     one = turns(a=1.0, b=2.0)
     assert (one.only_other("a"), one.only_other("b")) == ("b", "a")
     assert one.only_other("c") is None, "it is none of the two"

@@ -1,4 +1,4 @@
-"""How fast a backlog is worked off, told by what is claimed while something waits."""
+"""How fast a backlog is worked off, reported by what is claimed while something waits."""
 
 from datetime import UTC, datetime
 
@@ -32,9 +32,9 @@ def test_runners_that_are_all_busy_are_part_of_the_pace():
     """Two at a time, six seconds each: a third of an agenda a second."""
     watched = Watched()
     for second in range(120):
-        told = watched.look(second, claims=0 if second % 6 else 2)
+        reported = watched.look(second, claims=0 if second % 6 else 2)
         if second > 20:
-            assert told == pytest.approx(1 / 3, rel=0.3)
+            assert reported == pytest.approx(1 / 3, rel=0.3)
 
 
 def test_time_in_which_nothing_waits_does_not_count():
@@ -53,8 +53,8 @@ def test_a_new_pace_is_soon_known(every_s, claims):
         watched.look(at, claims=10 * claims)
     for _ in range(int(max(40.0, 16 * every_s) / every_s)):
         at += every_s
-        told = watched.look(at, claims=claims)
-    assert told == pytest.approx(claims / every_s, rel=0.15)
+        reported = watched.look(at, claims=claims)
+    assert reported == pytest.approx(claims / every_s, rel=0.15)
 
 
 def test_a_clock_that_is_set_back_does_not_count():

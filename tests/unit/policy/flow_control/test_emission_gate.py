@@ -59,7 +59,9 @@ def test_low_water_is_as_defined(low_water, unclaimed, expected):
     ("unclaimed", "idle_returners", "expected"),
     [(8, 1, 4), (9, 1, 1), (9, 2, 2), (9, 7, 3), (11, 2, 1), (12, 2, 0), (99, 2, 0)],
 )
-def test_newcomers_need_not_wait_until_the_topic_is_low(unclaimed, idle_returners, expected):
+def test_idle_returners_need_not_wait_until_the_topic_is_low(
+    unclaimed, idle_returners, expected
+):
     assert may_go(unclaimed, idle_returners=idle_returners, target=12) == expected
 
 
@@ -91,7 +93,7 @@ def test_a_cap_holds_for_idle_runners_too():
     assert may_go(0, 29, pace=idle_pace(50), max_in_flight=30) == 1
 
 
-def test_a_cap_holds_for_newcomers_too():
+def test_a_cap_holds_for_idle_returners_too():
     assert may_go(9, 29, idle_returners=3, target=12, max_in_flight=30) == 1
 
 
@@ -117,7 +119,7 @@ def test_a_cap_counts_what_runs(in_flight, expected):
         (1, 4, 7, True),
     ],
 )
-def test_news_is_wanted_once_more_than_half_of_the_target_or_of_the_cap_is_taken(
+def test_reports_are_wanted_once_more_than_half_of_the_target_or_of_the_cap_is_taken(
     unclaimed, in_flight, cap, expected
 ):
     depth = CurrentDepth(unclaimed=unclaimed, in_flight=in_flight)

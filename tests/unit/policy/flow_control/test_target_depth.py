@@ -11,12 +11,12 @@ WANTED_S = 0.1
 
 
 class Pullers:
-    """Runners that take from a topic; news of a claim arrives a trip later.
+    """Runners that take from a topic; reports of a claim arrives a trip later.
 
     Args:
         runners: How many run at a time.
         takes_s: How long an agenda runs.
-        trip_s: From an emission to its record, and from a claim to the news of it, together.
+        trip_s: From an emission to its record, and from a claim to the reports of it, together.
     """
 
     def __init__(self, *, runners, takes_s, trip_s, step_s=0.005):
@@ -27,9 +27,9 @@ class Pullers:
         self.arriving = []
         self.topic = 0
         self.running = []
-        self.news = []
+        self.reports = []
         self.claimed = 0
-        self.heard = 0
+        self.reported = 0
         self.sync_matched = 0
         self.sync_matched_s = 0.0
         self.idle = runners
@@ -39,7 +39,7 @@ class Pullers:
     def counts(self, ready):
         return FlowCounts(
             emitted=self.emitted,
-            claimed=self.heard,
+            claimed=self.reported,
             ready=ready,
             sync_matched=self.sync_matched,
             sync_matched_s=self.sync_matched_s,
@@ -56,18 +56,18 @@ class Pullers:
         self.topic -= taken
         self.running += [self.now + self.takes_s] * taken
         if taken:
-            self.news.append((self.now + half, taken, min(taken, self.idle)))
+            self.reports.append((self.now + half, taken, min(taken, self.idle)))
         self.idle = idle - taken
         self.claimed += taken
         self.starved_s += self.step_s * (idle - taken) / max(1, self.runners)
-        while self.news and self.news[0][0] <= self.now:
-            _, taken, sync_matched = self.news.pop(0)
-            self.heard += taken
+        while self.reports and self.reports[0][0] <= self.now:
+            _, taken, sync_matched = self.reports.pop(0)
+            self.reported += taken
             self.sync_matched += sync_matched
             self.sync_matched_s += sync_matched * self.trip_s
         self.pace.observe(self.counts(ready), START + self.now)
         aim = self.pace.target(WANTED_S) or 8
-        count = max(0, aim - (self.emitted - self.heard)) if ready else 0
+        count = max(0, aim - (self.emitted - self.reported)) if ready else 0
         if count:
             self.emitted += count
             self.arriving.append((self.now + half, count))
@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_back_does_not_stop_emission(back_s):
     pullers.run(5.0)
     pullers.now -= back_s
     pullers.arriving = [(at - back_s, count) for at, count in pullers.arriving]
-    pullers.news = [(at - back_s, *rest) for at, *rest in pullers.news]
+    pullers.reports = [(at - back_s, *rest) for at, *rest in pullers.reports]
     pullers.running = [end - back_s for end in pullers.running]
     assert pullers.run(5.0) >= 1
     assert pullers.pace.target(WANTED_S) >= 1
@@ -173,7 +173,7 @@ def test_a_clock_that_is_set_back_does_not_stop_emission(back_s):
     assert pullers.claimed > before
 
 
-def test_a_claim_heard_in_the_very_moment_of_its_emission_is_no_trip_of_nothing():
+def test_a_claim_reported_in_the_very_moment_of_its_emission_is_no_trip_of_nothing():
     """As when claims of a round that a crash made forgotten are believed."""
     pace = TargetDepth()
     for number in range(1, 60):
@@ -184,7 +184,7 @@ def test_a_claim_heard_in_the_very_moment_of_its_emission_is_no_trip_of_nothing(
 
 
 class Watched:
-    """A pace that is told of emissions and claims at given instants, in eighths of a second.
+    """A pace that is reported emissions and claims at given instants, in eighths of a second.
 
     Eighths are exact in binary, so that a span of one is no hair less.
     """
@@ -213,7 +213,7 @@ class Watched:
 
 
 def after_a_span(sync_matched=0, claimed=10):
-    """Ten in an eighth of a second, 80 a second; news of the first claim took as long."""
+    """Ten in an eighth of a second, 80 a second; reports of the first claim took as long."""
     watched = Watched()
     watched.look(0.5, emitted=claimed)
     watched.look(1, claimed=claimed, sync_matched=sync_matched)

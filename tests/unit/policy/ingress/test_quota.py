@@ -98,7 +98,7 @@ async def test_a_full_insight_is_answered_with_503_and_when_to_come_back():
     full = CapacityLimit(what="agendas", limit=10, present=12)
     ledger = QuotaLedger("api", lambda _: None)
     ledger.apply(BacklogUsage(insight_id="files", at=AT, capacity_limit=full), now_s=0)
-    async with open_api(door=ledger) as api:
+    async with open_api(quota_ledger=ledger) as api:
         async with api.client.post("/v1/agendas", json=agenda()) as response:
             got = await response.json(content_type=None)
             assert (response.status, "Retry-After" in response.headers) == (503, True)

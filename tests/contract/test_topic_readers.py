@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
 from pop_stream.kafka import clients, connections
-from pop_stream.kafka import topic_follower as tail_module
+from pop_stream.kafka import topic_follower as topic_follower_module
 from pop_stream.kafka.hardening import fetcher
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topic_reader import read_newest, read_to_end
@@ -74,7 +74,7 @@ async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(
     }
 
 
-async def test_brokers_that_do_not_answer_are_told():
+async def test_brokers_that_do_not_answer_raise():
     nowhere = Settings(kafka_bootstrap="127.0.0.1:9")
     with pytest.raises(UnavailableError, match=r"newest records of t\.x"):
         await read_newest(nowhere, {"t.x": 1}, bytes)
@@ -114,9 +114,9 @@ async def test_a_reader_that_is_stopped_while_partitions_change_does_stop(settin
 
 
 @asynccontextmanager
-async def reading(tail):
-    """The tail reads during the block, which ends in time."""
-    task = asyncio.create_task(tail.run())
+async def reading(follower):
+    """The follower reads during the block, which ends in time."""
+    task = asyncio.create_task(follower.run())
     try:
         async with asyncio.timeout(WITHIN_S):
             yield
@@ -129,52 +129,50 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     kafka_shore, settings, monkeypatch
 ):
     monkeypatch.setattr(fetcher, "fetch_wait_s", lambda _: 30.0)
-    heard = []
+    records = []
     topic = kafka_shore.topics.quota_usage
-    tail = TopicFollower(
-        settings, topic, client_id="t", on_record=lambda one: heard.append(one.value)
+    follower = TopicFollower(
+        settings, topic, client_id="t", on_record=lambda one: records.append(one.value)
     )
-    async with reading(tail):
-        await tail.catch_up()
+    async with reading(follower):
+        await follower.catch_up()
         await kafka_shore.publisher.publish([Record(topic, b"k", b"one")])
-        await tail.catch_up()
-        await tail.catch_up()
-    assert heard == [b"one"]
+        await follower.catch_up()
+        await follower.catch_up()
+    assert records == [b"one"]
 
 
-async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_shore, settings):
-    topic, heard = kafka_shore.topics.quota_usage, []
+async def test_the_newest_records_are_replayed_before_following_begins(kafka_shore, settings):
+    topic, records = kafka_shore.topics.quota_usage, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"%d" % n) for n in range(9)])
-    tail = TopicFollower(
+    follower = TopicFollower(
         settings,
         topic,
         client_id="t",
-        on_record=lambda one: heard.append(one.value),
+        on_record=lambda one: records.append(one.value),
         replay_last=3,
     )
-    async with reading(tail):
-        await tail.following.wait()
-        assert heard == [b"6", b"7", b"8"]
+    async with reading(follower):
+        await follower.following.wait()
+        assert records == [b"6", b"7", b"8"]
         await kafka_shore.publisher.publish([Record(topic, b"k", b"9")])
-        await tail.catch_up()
-    assert heard == [b"6", b"7", b"8", b"9"]
+        await follower.catch_up()
+    assert records == [b"6", b"7", b"8", b"9"]
 
 
-async def test_what_takes_too_long_to_hear_again_is_passed_over(
-    kafka_shore, settings, monkeypatch
-):
-    monkeypatch.setattr(tail_module, "_REPLAY_TIMEOUT_S", -1.0)
-    topic, heard = kafka_shore.topics.quota_usage, []
+async def test_a_replay_that_takes_too_long_is_cut(kafka_shore, settings, monkeypatch):
+    monkeypatch.setattr(topic_follower_module, "_REPLAY_TIMEOUT_S", -1.0)
+    topic, records = kafka_shore.topics.quota_usage, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"old")])
-    tail = TopicFollower(
+    follower = TopicFollower(
         settings,
         topic,
         client_id="t",
-        on_record=lambda one: heard.append(one.value),
+        on_record=lambda one: records.append(one.value),
         replay_last=3,
     )
-    async with reading(tail):
-        await tail.following.wait()
+    async with reading(follower):
+        await follower.following.wait()
         await kafka_shore.publisher.publish([Record(topic, b"k", b"new")])
-        await tail.catch_up()
-    assert heard == [b"new"]
+        await follower.catch_up()
+    assert records == [b"new"]

@@ -1,4 +1,4 @@
-"""What a member of a share group needs, and what the client is told of the cluster."""
+"""What a share group consumer needs, and how its client is configured."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_without_its_client_it_says_what_to_install(monkeypatch):
         ShareGroupConsumer(Settings(), topic="pop.share.media", group="pop.share.media")
 
 
-def test_the_client_is_told_of_the_cluster_as_all_others_are():
+def test_the_client_gets_the_cluster_and_security_of_the_settings():
     settings = Settings(
         kafka_bootstrap="one:9092,two:9092",
         kafka_security_protocol="SASL_SSL",
@@ -28,7 +28,7 @@ def test_the_client_is_told_of_the_cluster_as_all_others_are():
         kafka_password=SecretStr("secret"),
         kafka_ca_file=Path("/etc/ca.pem"),
     )
-    told = share_consumer._arguments(settings, "pop.share.media")
+    arguments = share_consumer._arguments(settings, "pop.share.media")
     expected = {
         "bootstrap.servers": "one:9092,two:9092",
         "security.protocol": "SASL_SSL",
@@ -38,7 +38,7 @@ def test_the_client_is_told_of_the_cluster_as_all_others_are():
         "ssl.ca.location": "/etc/ca.pem",
         "group.id": "pop.share.media",
     }
-    assert expected.items() <= told.items()
+    assert expected.items() <= arguments.items()
     plain = share_consumer._arguments(Settings(), "pop.share.media")
     assert not [key for key in plain if key.startswith(("sasl.", "ssl."))]
 
@@ -71,7 +71,7 @@ class Client:
         ([100.0, 130.5, 131.0], 131.5, True),
     ],
 )
-async def test_what_was_held_for_longer_than_the_broker_must_may_be_somebody_elses(
+async def test_a_record_held_beyond_its_lock_does_not_count_as_acknowledged(
     monkeypatch, polled_at, settled_at, is_ours
 ):
     now = iter([*polled_at, settled_at])
@@ -85,7 +85,7 @@ async def test_what_was_held_for_longer_than_the_broker_must_may_be_somebody_els
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-async def test_what_the_client_says_nothing_of_is_not_taken_for_settled(
+async def test_a_record_missing_in_the_answer_does_not_count_as_acknowledged(
     monkeypatch, is_answered
 ):
     """It forgets what it was given by a broker that is gone, and somebody else is given it."""
