@@ -68,8 +68,8 @@ async def _fold_some(api):
 async def _agendas(client):
     assert (await client.submit({"id": "a1", **AGENDA})).insight_id == "files"
     yield "submitAgendas"
-    told = await client.submit_many([AGENDA, {"id": "bad"}])
-    assert (told.accepted, told.refused) == (1, 1)
+    result = await client.submit_many([AGENDA, {"id": "bad"}])
+    assert (result.accepted, result.refused) == (1, 1)
     yield "submitAgendas"
     ended = await client.agenda("ended")
     assert (ended.state, msgspec.json.decode(ended.agenda)["id"]) == (State.SUCCEEDED, "ended")
@@ -82,8 +82,8 @@ async def _agendas(client):
     yield "getLinkSummary"
     assert [one.state async for one in client.follow("ended")] == [State.SUCCEEDED]
     yield "followAgenda"
-    async with aclosing(client.follow_link("night")) as news:
-        assert (await anext(news)).total == 2
+    async with aclosing(client.follow_link("night")) as changes:
+        assert (await anext(changes)).total == 2
     yield "followLink"
     assert (await client.why("ready")).queue.algorithm == "weighted_fair"
     yield "explainAgenda"
@@ -194,8 +194,8 @@ async def _work(client):
     assert (await client.report(pulled, "w1", [half])).lease_ms == 60_000
     yield "reportProgress"
     more = [{"name": "more", "type": "http", "depends_on": ["fetch"]}]
-    heard = await client.append(pulled, "w1", by="fetch", operations=more)
-    assert heard.appended == ["more"]
+    answer = await client.append(pulled, "w1", by="fetch", operations=more)
+    assert answer.appended == ["more"]
     yield "reportProgress"
     done = OperationReport(name="fetch", state="succeeded", result={"size": 7})
     await client.complete(pulled, "w1", "succeeded", operations=[done], spent_s={"http": 1.5})

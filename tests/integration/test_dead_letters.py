@@ -81,7 +81,7 @@ class Caller(HttpWorker):
                 assert (await self.report(one, "complete", outcome="succeeded"))[0] == 200
 
     async def until_stopped(self, agenda_id):
-        """Pull it, cancel it, and be told so."""
+        """Pull it, cancel it, and receive the reason."""
         [one] = await self.pull()
         assert one["agenda_id"] == agenda_id
         cancel = f"{self._url}/v1/agendas/{agenda_id}/cancel"
@@ -101,7 +101,9 @@ async def everything_is_taken(world, caller, when):
         world.publisher, world.names, [customer, late, MEDIA], Definitions()
     )
     await caller.until_submitted(agenda(f"{when}-late", kind=when))  # definitions
-    await caller.run(f"{when}-late", insight=late.id)  # pulls, handouts, ready, submissions
+    await caller.run(
+        f"{when}-late", insight=late.id
+    )  # poll-demand, deliveries, ready, submissions
     assert await caller.submit(*few[:2]) == 202
     while await caller.ready("media") is None:  # noqa: ASYNC110  # answers
         await asyncio.sleep(0.1)

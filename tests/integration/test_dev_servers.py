@@ -191,7 +191,7 @@ async def test_a_cancelled_start_leaves_nothing_behind(tmp_path):
         assert await ask_major_version(servers.dsn) == 18
 
 
-async def test_a_server_that_dies_is_told_with_its_name(tmp_path):
+async def test_a_server_that_dies_is_reported_with_its_name(tmp_path):
     before = reapers()
     async with DevServers(tmp_path) as servers:
         [broker] = named(begun_since(before), "java")

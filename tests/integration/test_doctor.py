@@ -48,7 +48,7 @@ async def test_records_kept_too_short_are_found(settings, names):
     assert not [one for answer in answers for one in answer.resources if one[0]]
     async with asyncio.timeout(15):
         while len(found := await provisioning.topic_errors(settings)) < 5:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)  # brokers hear of it a moment later
+            await asyncio.sleep(0.1)  # brokers know of it a moment later
     keeps = await provisioning.event_retention(settings)
     assert keeps == timedelta.max
     for wrong in (
@@ -92,12 +92,12 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings, name
         ):
             await asyncio.sleep(0.1)
     assert "for 1000 days" in found[0]
-    told = [one for one in await doctor.doctor(settings) if "has retention.ms" in one]
-    assert len(told) == 1
-    assert told[0].endswith("--add-config retention.ms=1209600000`, or know why")
+    findings = [one for one in await doctor.doctor(settings) if "has retention.ms" in one]
+    assert len(findings) == 1
+    assert findings[0].endswith("--add-config retention.ms=1209600000`, or know why")
 
 
-async def test_topics_that_are_missing_are_told_of_at_once(settings, names):
+async def test_topics_that_are_missing_are_reported_at_once(settings, names):
     """Whoever reads definitions waits for their topic for half a minute."""
     await migrate(settings.postgres_dsn.get_secret_value())
     async with asyncio.timeout(10):

@@ -60,11 +60,11 @@ class System:
         async with self._session.get(f"{self._url}{path}") as response:
             return await response.json() if response.status == 200 else None
 
-    async def until(self, path: str, told: Callable[[Any], bool]) -> Any:
+    async def until(self, path: str, is_met: Callable[[Any], bool]) -> Any:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self.get(path)
-                if answer is not None and told(answer):
+                if answer is not None and is_met(answer):
                     return answer
                 await asyncio.sleep(0.05)
 
@@ -104,13 +104,13 @@ async def forget_first_rounds(settings: Settings) -> int:
     async with consumer, connections.admin_client(settings) as admin:
         await consumer.seek_to_beginning()
         async for record in consumer:
-            told = msgspec.json.decode(record.value)
-            if told["type"] == "round.checkpoint" and told["round"] > 1:
+            event = msgspec.json.decode(record.value)
+            if event["type"] == "round.checkpoint" and event["round"] > 1:
                 place = TopicPartition(name, record.partition)
                 await admin.delete_records(
                     {place: RecordsToDelete(before_offset=record.offset)}
                 )
-                return told["round"]
+                return event["round"]
     raise AssertionError(name)
 
 
@@ -141,12 +141,12 @@ async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(syste
         "held": "paused",
     }
 
-    told = [await system.get(f"/v1/agendas/acme-{number}/why") for number in range(30)]
-    waiting = [one for one in told if one["position"]]
+    answers = [await system.get(f"/v1/agendas/acme-{number}/why") for number in range(30)]
+    waiting = [one for one in answers if one["position"]]
     assert sorted(one["position"] for one in waiting) == [*range(1, 23)]
     assert all(one["own_ahead"] == one["position"] - 1 for one in waiting)
     assert all("are pullers running?" in one["why"] for one in waiting)
-    emitted = [one["why"] for one in told if not one["position"]]
+    emitted = [one["why"] for one in answers if not one["position"]]
     in_line = (
         "next in line: one of 8 emitted agendas that pullers take; nothing is being claimed"
     )

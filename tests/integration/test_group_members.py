@@ -62,7 +62,7 @@ async def test_who_is_seen_to_die_is_out_of_all_groups_before_anybody_takes_its_
         await until_assigned(other, 2)
 
 
-async def test_a_death_is_told_to_nobody_for_no_longer_than_a_moment(settings):
+async def test_a_death_that_nobody_can_be_notified_of_costs_a_moment(settings):
     away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:1"})
     began = monotonic()
     await group_members.evict_instance(clients.admin(away, client_id="t"), "a")

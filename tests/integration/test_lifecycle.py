@@ -82,12 +82,12 @@ HANGING = (
 
 
 class Story:
-    """What is told of agendas, and a hand on everything that can be said.
+    """What is known of agendas, and every event that a part can publish.
 
     Attributes:
         summaries: Folded from the lifecycle, by agenda.
         emitted: What pullers read, in order of arrival.
-        stops: What pullers hear.
+        stops: What pullers receive.
         letters: Dead letters.
     """
 
@@ -101,15 +101,15 @@ class Story:
         self.stops: list[AttemptStop] = []
         self.letters: list[RecordRefused] = []
         self.answers: list[Any] = []
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._pulling: asyncio.Task[None] | None = None
 
-    # ---- what is heard ----
+    # ---- what is received ----
 
     async def until(self, condition: Callable[[], Any]) -> Any:
-        """Wait until it is true of what was heard; returns what it gave."""
-        async with asyncio.timeout(PATIENCE_S), self._news:
-            return await self._news.wait_for(condition)
+        """Wait until it is true of what was received; returns what it gave."""
+        async with asyncio.timeout(PATIENCE_S), self._changed:
+            return await self._changed.wait_for(condition)
 
     async def state(self, agenda_id: str, state: State, attempt: int = 1) -> Summary:
         def reached() -> Summary | None:
@@ -132,7 +132,7 @@ class Story:
 
     async def listen(self) -> None:
         topics = {
-            self.topics.agenda_events: self._hear_lifecycle,
+            self.topics.agenda_events: self._apply_lifecycle,
             self.topics.controls: lambda value: self.stops.append(decode_stop(value)),
             self.topics.query_replies: lambda value: self.answers.append(
                 decode_query_reply(value)
@@ -145,11 +145,11 @@ class Story:
         async with consumer:
             while True:
                 fetched = await consumer.getmany(timeout_ms=100)
-                async with self._news:
+                async with self._changed:
                     for tp, records in fetched.items():
                         for record in records:
                             topics[tp.topic](record.value)
-                    self._news.notify_all()
+                    self._changed.notify_all()
 
     async def _until_led(self, consumer: Any, places: list[TopicPartition]) -> None:
         """A new topic's leaders may not know yet that they are; it reads nothing then."""
@@ -161,7 +161,7 @@ class Story:
             else:
                 return
 
-    def _hear_lifecycle(self, value: bytes) -> None:
+    def _apply_lifecycle(self, value: bytes) -> None:
         for event in decode_lifecycle(value):
             with suppress(TransitionError):
                 known = self.summaries.get(event.agenda_id)
@@ -178,10 +178,10 @@ class Story:
             consumer.subscribe([topic])
             while True:
                 fetched = await consumer.getmany(timeout_ms=100)
-                async with self._news:
+                async with self._changed:
                     for records in fetched.values():
                         self.emitted += [decode_emitted(one.value) for one in records]
-                    self._news.notify_all()
+                    self._changed.notify_all()
                 if fetched:
                     await consumer.commit()
 
@@ -381,7 +381,7 @@ async def test_a_silent_puller_loses_its_agenda_and_a_heartbeat_keeps_it(story, 
         second = await story.attempt("dead", 2)
         waited = second.emitted_at - dead.emitted_at
         assert timedelta(seconds=LEASE_S) < waited < timedelta(seconds=LEASE_S + 15)
-        # Its first puller wakes up and is told that it is too late.
+        # Its first puller wakes up and learns that it is too late.
         await story.renew(dead)
         await story.until(
             lambda: [

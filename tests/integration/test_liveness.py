@@ -39,7 +39,7 @@ async def absent(settings):
 
 
 async def until_said(settings, *wanted):
-    """Until the doctor finds exactly these parts absent, each told of by such words."""
+    """Until the doctor finds exactly these parts absent, each reported in such words."""
     said = []
     try:
         async with asyncio.timeout(WITHIN_S):
@@ -51,7 +51,7 @@ async def until_said(settings, *wanted):
         pytest.fail(f"wanted {sorted(wanted)}, and it last said {said}")
 
 
-async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
+async def test_parts_that_are_down_or_frozen_are_distinguished_from_those_that_are_well(
     settings, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(liveness, "STALL_AFTER_S", 3.0)

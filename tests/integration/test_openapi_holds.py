@@ -82,6 +82,6 @@ async def test_every_operation_is_as_documented(api, tmp_path):
         if process.returncode is None:
             process.kill()
     assert process.returncode == 0, said.decode()
-    told = re.search(r"Selected: (\d+)/\1\n +Tested: \1\n", said.decode())
-    assert told, said.decode()
-    assert int(told[1]) == sum(map(len, json.loads(document.read_text())["paths"].values()))
+    summary = re.search(r"Selected: (\d+)/\1\n +Tested: \1\n", said.decode())
+    assert summary, said.decode()
+    assert int(summary[1]) == sum(map(len, json.loads(document.read_text())["paths"].values()))

@@ -28,7 +28,7 @@ from pop_stream.postgres.migrate import migrate
 from pop_stream.settings import Settings
 
 PATIENCE_S = 60
-HEARD_S = 1.0  # two tells and two looks, on a loaded machine
+REPORTED_S = 1.0  # two reports and two reads, on a loaded machine
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
 LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4)
 
@@ -68,7 +68,7 @@ class World:
         async with asyncio.timeout(PATIENCE_S):
             while await self.ready(customer_id) != count:  # noqa: ASYNC110  # another process tells
                 await asyncio.sleep(0.1)
-        await asyncio.sleep(HEARD_S)
+        await asyncio.sleep(REPORTED_S)
 
     async def letters(self, customer_id, count):
         """So many dead letters that name the customer, as soon as they are there."""
@@ -158,7 +158,7 @@ async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
 async def test_a_rate_holds_over_all_entry_points(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "slow", 15))[0] == 10
-        await asyncio.sleep(HEARD_S)
+        await asyncio.sleep(REPORTED_S)
         accepted, status, got, _ = await world.post(1, "slow", 1)
         assert (accepted, status, got["quota"]) == (0, 429, "max_submit_per_s")
         await world.send("slow", 3)

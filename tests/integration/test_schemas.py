@@ -104,12 +104,12 @@ class System:
     def topics(self) -> Topics:
         return Topics(self.settings.topic_prefix)
 
-    async def until(self, path: str, told: Callable[[Any], bool]) -> Any:
+    async def until(self, path: str, is_met: Callable[[Any], bool]) -> Any:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 async with self.session.get(f"{self.url}{path}") as response:
                     answer = await response.json()
-                if response.status == 200 and told(answer):
+                if response.status == 200 and is_met(answer):
                     return answer
                 await asyncio.sleep(0.05)
 
@@ -228,7 +228,7 @@ async def test_what_the_parts_write_fits_the_published_schemas(system):
     async with pulling(system.settings):
         states = [await system.ended(one) for one in ("good", "bad", "refused")]
     assert states == ["succeeded", "failed", "refused"]
-    await system.until("/v1/insights/media/queue", lambda told: told["in_flight"] == 0)
+    await system.until("/v1/insights/media/queue", lambda queue: queue["in_flight"] == 0)
 
     submitted = [
         one for one in await system.raw(topics.submissions) if b'"operations":[{' in one
@@ -247,9 +247,9 @@ async def test_what_the_parts_write_fits_the_published_schemas(system):
     assert {name: found for name in written if (found := faults(name, written[name]))} == {}
     events = [one for value in written["agenda-events"] for one in _listed(value)]
     known = schema("agenda-events")["anyOf"][-1]["discriminator"]["mapping"]
-    told = {event["type"] for event in events}
-    assert told <= known.keys()
-    assert {f"agenda.{one}" for one in EVERY_DAY} <= told
+    types = {event["type"] for event in events}
+    assert types <= known.keys()
+    assert {f"agenda.{one}" for one in EVERY_DAY} <= types
 
 
 def _listed(value: Any) -> list[Any]:
@@ -276,5 +276,5 @@ async def test_foreign_programs_need_the_schemas_alone(system):
             assert faults("agenda-events", [event]) == []
             await system.produce(topics.agenda_events, record["agenda_id"], event)
     assert {await system.ended(record["agenda_id"]) for record in read} == {"succeeded"}
-    await system.until("/v1/insights/foreign/queue", lambda told: told["in_flight"] == 0)
+    await system.until("/v1/insights/foreign/queue", lambda queue: queue["in_flight"] == 0)
     assert await system.values(topics.dead_letters) == []

@@ -42,17 +42,17 @@ INSIGHTS = [
 async def settings(monkeypatch, tmp_path):
     with tempfile.TemporaryDirectory(prefix="pop-stream-tests-") as folder:
         async with secured_kafka(Path(folder), monkeypatch) as broker:
-            told = {
+            security = {
                 "kafka_bootstrap": broker.bootstrap,
                 "kafka_security_protocol": "SASL_SSL",
                 "kafka_sasl_mechanism": MECHANISM,
                 "kafka_username": broker.user,
                 "kafka_ca_file": str(broker.ca_file),
             }
-            for name, value in (*told.items(), ("kafka_password", broker.password)):
+            for name, value in (*security.items(), ("kafka_password", broker.password)):
                 monkeypatch.setenv(f"POP_{name.upper()}", value)
             yield Settings(
-                **told,
+                **security,
                 kafka_password=SecretStr(broker.password),
                 topic_prefix="t.",
                 scheduler_data=tmp_path / "table",
@@ -86,8 +86,12 @@ async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
         async with asyncio.timeout(WITHIN_S):
             while done != {"a1", "a2"}:
                 for records in (await events.getmany(timeout_ms=200)).values():
-                    told = [one for record in records for one in decode_lifecycle(record.value)]
-                    done |= {one.agenda_id for one in told if isinstance(one, AgendaSucceeded)}
+                    events = [
+                        one for record in records for one in decode_lifecycle(record.value)
+                    ]
+                    done |= {
+                        one.agenda_id for one in events if isinstance(one, AgendaSucceeded)
+                    }
         # The rollup was not started; all others are there.
         async with DefinitionFollower(settings, client_id="test") as follower:
             absent = await liveness.find_stalled_parts(settings, follower.current)

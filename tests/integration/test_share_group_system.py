@@ -73,10 +73,10 @@ class World:
         return {one.agenda_id for one in self.events if isinstance(one, kinds)}
 
     def summaries(self):
-        told = defaultdict(list)
+        events = defaultdict(list)
         for one in self.events:
-            told[one.agenda_id].append(one)
-        return {agenda_id: fold_all(None, some)[0] for agenda_id, some in told.items()}
+            events[one.agenda_id].append(one)
+        return {agenda_id: fold_all(None, some)[0] for agenda_id, some in events.items()}
 
     def starts(self):
         return [*read_starts(self.starts_file)]

@@ -335,7 +335,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.take_round(chosen, slots)
 
     @rule(count=st.integers(1, 4))
-    def hear_of_an_owner_before(self, count):
+    def learn_of_an_owner_before(self, count):
         """What it had on its way arrives, in its order, whoever has taken over since."""
         arriving, self.late = self.late[:count], self.late[count:]
         for key, value in arriving:
@@ -368,7 +368,7 @@ class BacklogMachine(RuleBasedStateMachine):
         if agenda_id is None:
             return
         known = self.model[agenda_id]
-        is_news = known.state != "claimed"
+        is_new = known.state != "claimed"
         known.state = "claimed"
         attempt = self.sees(agenda_id)
         self.fold_event(
@@ -377,7 +377,7 @@ class BacklogMachine(RuleBasedStateMachine):
         claimed, chosen = self.event(
             lambda backlog, _: backlog.claim(agenda_id, attempt, self.now), slots, crash
         )
-        assert claimed == is_news
+        assert claimed == is_new
         self.take_round(chosen, slots)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
@@ -450,9 +450,9 @@ class BacklogMachine(RuleBasedStateMachine):
     def cancel(self, data, slots, crash):
         agenda_id = self.some(data, *SEEN_AS)
         if agenda_id is not None:
-            is_news = not self.model[agenda_id].stopping
+            is_new = not self.model[agenda_id].stopping
             changed, chosen = self.want(agenda_id, slots, crash, action="cancel")
-            assert changed == is_news
+            assert changed == is_new
             self.stop(agenda_id, "cancelled")
             self.take_round(chosen, slots)
 
@@ -461,12 +461,12 @@ class BacklogMachine(RuleBasedStateMachine):
         agenda_id = self.some(data, *SEEN_AS)
         if agenda_id is not None:
             known = self.model[agenda_id]
-            is_news = not (known.state == "held" or known.hold or known.stopping)
+            is_new = not (known.state == "held" or known.hold or known.stopping)
             changed, chosen = self.want(agenda_id, slots, crash, action="hold")
-            assert changed == is_news
-            if is_news and known.is_out:
+            assert changed == is_new
+            if is_new and known.is_out:
                 known.hold = True
-            elif is_news:
+            elif is_new:
                 known.state = "held"
             self.take_round(chosen, slots)
 
@@ -493,7 +493,7 @@ class BacklogMachine(RuleBasedStateMachine):
             self.take_round(chosen, slots)
 
     @rule(data=st.data())
-    def hear_nonsense(self, data):
+    def apply_nonsense(self, data):
         """Notes of the unknown, the gone and the outdated change nothing."""
         agenda_id = data.draw(st.sampled_from(["nobody", *sorted(self.model)]))
         known = self.model.get(agenda_id)

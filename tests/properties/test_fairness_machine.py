@@ -5,7 +5,7 @@ the scheduler crashes, and the insight moves to another worker. Each customer's 
 alike, so whose turn it is depends on no order among its own. Costs may be declared wrongly.
 
 Beside the backlog stand three of its kind: two that begin with what was kept, for every round,
-and a *twin* that hears the same, but knows neither fairness keys nor priorities.
+and a *reference* that receives the same, but knows neither fairness keys nor priorities.
 """
 
 from collections import Counter
@@ -177,7 +177,7 @@ class FairnessMachine(RuleBasedStateMachine):
         slots=st.integers(0, 2),
     )
     def reprioritise(self, customer, priority, data, slots):
-        """The twin does not hear of it: among a customer's own it is, and nobody else's."""
+        """The reference does not receive it: among a customer's own it is, and nobody else's."""
         if self.waiting[customer]:
             wanted = Command(
                 agenda_id=data.draw(st.sampled_from(self.waiting[customer])),

@@ -48,16 +48,16 @@ def refused_for_rules_that_no_schema_can_say(ctx, response, case):
     if response.status_code != 422 or case.path.endswith(("/run", "/preview")):
         return  # what a template makes of a call, only the template says
     problem = response.json()
-    told = [*problem.get("issues", ())]
+    issues = [*problem.get("issues", ())]
     results = problem.get("results", ())
-    assert told or results, f"422 without issues: {problem['detail']}"
+    assert issues or results, f"422 without issues: {problem['detail']}"
     if _is_run(case.body):
         return
     for result in results:
-        told += () if _is_run(case.body[result["index"]]) else result.get("issues", ())
+        issues += () if _is_run(case.body[result["index"]]) else result.get("issues", ())
     if case.method == "PATCH":
-        told = [issue for issue in told if issue["message"] != OF_PATCHES]
-    for issue in told:
+        issues = [issue for issue in issues if issue["message"] != OF_PATCHES]
+    for issue in issues:
         assert RULES.search(issue["message"]), f"the document could say this: {issue}"
 
 

@@ -244,13 +244,13 @@ def test_weights_that_change_all_the_time_each_rule_for_as_long_as_they_hold(cos
 def test_no_runner_is_idle_while_an_eligible_agenda_waits(work, config):
     log = simulate(work, config).log
     presence = BackloggedCustomers(len(log.customers))
-    on_topic = running = 0
+    unclaimed = running = 0
     moments = [*log]
     for (kind, at, customer, value, _), later in pairwise([*moments, (ARRIVED, 1e9, 0, 0, 0)]):
         presence.note(kind, customer, value)
-        on_topic += (kind == EMITTED) - (kind == STARTED)
+        unclaimed += (kind == EMITTED) - (kind == STARTED)
         running += (kind == STARTED) - (kind == SETTLED)
-        if later[1] > at and (presence.backlogged or on_topic):
+        if later[1] > at and (presence.backlogged or unclaimed):
             assert running == config.environment.runners
 
 

@@ -56,7 +56,7 @@ def test_an_agenda_takes_every_delay_on_its_way():
         runners=1, ingest_s=0.1, emission_s=0.2, relay_s=0.3, overhead_s=0.5
     )
     result = run(flood(at=1.0, count=2), environment=environment, target=1)
-    assert moments(result, EMITTED) == [1.1, 1.6], "the second follows the news of a claim"
+    assert moments(result, EMITTED) == [1.1, 1.6], "the second follows the report of a claim"
     assert moments(result, STARTED) == [1.3, 2.8]
     assert moments(result, SETTLED) == [2.8, 4.3]
     assert [*service_times(result.log).waits["a"]] == [pytest.approx(0.3), pytest.approx(1.8)]

@@ -295,7 +295,7 @@ async def test_nobody_learns_with_whom_else_something_is_shared(world, path, sha
     """Gamma is allowed too, which is for the owner and for operators to know."""
     queries = ("", "?fields=id,allowed", "?sort=allowed&limit=1", "?allowed=gamma")
     asked = [f"{path}{one}" for one in (*queries, f"/{shared}", f"/{shared}/versions/1")]
-    for one, (customer, is_told) in product(asked, (("acme", False), (None, True))):
+    for one, (customer, is_counted) in product(asked, (("acme", False), (None, True))):
         headers = {"Authorization": f"Bearer {world.token(customer, READ)}"}
         async with world.client.get(one, headers=headers) as response:
             assert response.status == 200, one
@@ -306,8 +306,8 @@ async def test_nobody_learns_with_whom_else_something_is_shared(world, path, sha
         if "fields=" in one:
             assert shared in answer
         if one.endswith("allowed=gamma"):
-            assert page["total"] == is_told
-        assert ("gamma" in answer) is (is_told and "sort" not in one), one
+            assert page["total"] == is_counted
+        assert ("gamma" in answer) is (is_counted and "sort" not in one), one
 
 
 @pytest.mark.parametrize("owner", [None, "beta", "nobody-at-all"])

@@ -83,12 +83,12 @@ def test_pauses_grow_with_every_failure():
         one.claim("a", attempt + 1, NOW)
 
 
-def test_after_the_last_attempt_it_is_given_up_and_buried():
+def test_after_the_last_attempt_it_is_exhausted_and_dead_lettered():
     one = started(placed("a", max_attempts=1))
     one.settle(failed("a"), NOW)
-    news = one.drain_outbox()
-    assert [type(event) for event in news.lifecycle] == [AgendaExhausted]
-    [letter] = news.failed
+    drained = one.drain_outbox()
+    assert [type(event) for event in drained.lifecycle] == [AgendaExhausted]
+    [letter] = drained.failed
     assert (letter.code, letter.attempt, letter.message) == ("attempts_exhausted", 1, "no luck")
     assert state(one) is None
 
@@ -121,13 +121,13 @@ def test_pauses_of_agendas_that_fail_together_end_at_different_times():
     assert len({event.until for event in one.drain_outbox().lifecycle}) == 2
 
 
-def test_a_final_failure_is_buried_without_another_word():
+def test_a_final_failure_is_dead_lettered_without_another_word():
     one = started(placed("a"))
     one.settle(failed("a", retryable=False), NOW)
     assert not one.outbox.is_empty
-    news = one.drain_outbox()
-    assert news.lifecycle == []
-    assert news.failed[0].code == "final_failure"
+    drained = one.drain_outbox()
+    assert drained.lifecycle == []
+    assert drained.failed[0].code == "final_failure"
     assert state(one) is None
 
 
@@ -164,11 +164,11 @@ def test_a_silent_attempt_is_lost_and_another_follows_soon():
     assert one.attempts.lease_ends_at == NOW + 60
     assert one.attempts.expire_leases(NOW + 60, NOW + 61) == 0
     assert one.attempts.expire_leases(NOW + 60.1, NOW + 61) == 1
-    news = one.drain_outbox()
-    [event] = news.lifecycle
+    drained = one.drain_outbox()
+    [event] = drained.lifecycle
     assert (event.attempt, event.reason) == (2, "lost")
     assert "60 s" in event.message
-    assert [(stop.attempt, stop.reason) for stop in news.stops] == [(1, "outdated")]
+    assert [(stop.attempt, stop.reason) for stop in drained.stops] == [(1, "outdated")]
     assert one.commands.due_at == NOW + 62
     assert one.attempts.leases_expired == 1
     assert state(one, "b") == (CLAIMED, 1)
@@ -288,14 +288,14 @@ def test_what_was_skipped_unclaimed_comes_back_after_a_lease():
 
 
 def test_nobody_looks_for_what_was_skipped_claimed_or_ended():
-    for hear in (
+    for apply in (
         lambda one: one.attempts.start_leases_of_skipped([0], 0, NOW + 2),
         lambda one: one.claim("a", 1, NOW),
         lambda one: one.settle(settled("a"), NOW),
     ):
         one = started(placed("a"), claimed=False)
         assert one.attempts.has_unclaimed(NOW + 2)
-        hear(one)
+        apply(one)
         assert not one.attempts.has_unclaimed(NOW + 2)
 
 
@@ -431,9 +431,9 @@ def test_what_runs_is_stopped_once_and_ends_when_it_has():
     one = started(placed("a"))
     assert cancel(one, "a", NOW)
     assert not cancel(one, "a", NOW)
-    news = one.drain_outbox()
-    assert [type(event) for event in news.lifecycle] == [AgendaStopping]
-    assert [stop.reason for stop in news.stops] == ["cancelled"]
+    drained = one.drain_outbox()
+    assert [type(event) for event in drained.lifecycle] == [AgendaStopping]
+    assert [stop.reason for stop in drained.stops] == ["cancelled"]
     one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW)
     assert published(one) == [(AgendaCancelled, "a", 1)]
     assert (state(one), one.in_flight) == (None, 0)
@@ -561,13 +561,13 @@ def test_it_may_come_held_and_with_a_start_in_the_future():
         ],
         NOW,
     )
-    news = one.drain_outbox().lifecycle
-    assert [(type(event), event.agenda_id, event.attempt) for event in news] == [
+    drained = one.drain_outbox().lifecycle
+    assert [(type(event), event.agenda_id, event.attempt) for event in drained] == [
         (AgendaHeld, "held", 4),
         (AgendaWaiting, "later", 1),
         (AgendaHeld, "both", 1),
     ]
-    assert news[1].reason == "not_before"
+    assert drained[1].reason == "not_before"
     assert ids(one.choose(5, NOW)) == ["now"]
     assert one.apply_due(NOW + 60) == 1
     assert ids(one.choose(5, NOW)) == ["later"]
@@ -806,12 +806,12 @@ def test_a_deadline_ends_what_waits_and_stops_what_runs():
     one.drain_outbox()
     assert one.commands.due_at == NOW + 60
     assert one.apply_due(NOW + 60) == 2
-    news = one.drain_outbox()
-    assert [(type(event), event.agenda_id) for event in news.lifecycle] == [
+    drained = one.drain_outbox()
+    assert [(type(event), event.agenda_id) for event in drained.lifecycle] == [
         (AgendaStopping, "a"),
         (AgendaExpired, "b"),
     ]
-    assert [stop.reason for stop in news.stops] == ["expired"]
+    assert [stop.reason for stop in drained.stops] == ["expired"]
     one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW + 61)
     assert published(one) == [(AgendaExpired, "a", 1)]
     assert one.commands.due_at is None

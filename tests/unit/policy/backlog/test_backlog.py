@@ -370,7 +370,7 @@ def test_strict_priorities_may_be_switched_on_and_off():
 # ---- questions ----
 
 
-def test_whereabouts_of_an_agenda():
+def test_position_of_an_agenda():
     one = backlog()
     one.place(several("ann", 4))
     one.choose(1)
