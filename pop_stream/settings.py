@@ -125,8 +125,8 @@ class Settings(BaseSettings):
     )
     scheduler_max_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
         default=1_000_000,
-        description="Agendas that a scheduler holds, of all its insights; above, submissions to "
-        "its large insights get 503. A million take 1 GB beside their bytes.",
+        description="Agendas that a scheduler holds, of all its insights; above, submissions "
+        "to its large insights get 503. A million take 1 GB beside their bytes.",
     )
     scheduler_max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
         default=1_000_000_000,
@@ -193,8 +193,8 @@ class Settings(BaseSettings):
         Field(ge=timedelta(0), le=timedelta(days=1)),
     ] = Field(
         default=timedelta(minutes=1),
-        description="Between two reconciliations, which requeue accepted agendas that no scheduler "
-        "has; 0 turns them off. What changed in this time is left alone.",
+        description="Between two reconciliations, which requeue accepted agendas that no "
+        "scheduler has; 0 turns them off. What changed in this time is left alone.",
     )
     rollup_metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the rollup's `/metrics`; none if unset."

@@ -102,7 +102,13 @@ _STREAM_IDLE_S: Final = 60.0
 """An event stream says something every fifteen seconds."""
 
 _NEVER_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_BROKEN: Final = (aiohttp.ClientError, TimeoutError, ConnectionError)
+
+
+class _LostAnswerError(Exception):
+    """The connection broke after a request was sent; the cause is aiohttp's error."""
+
+
+_BROKEN: Final = (aiohttp.ClientError, TimeoutError, ConnectionError, _LostAnswerError)
 
 T = TypeVar("T")
 
@@ -166,10 +172,7 @@ class Transport:
 
     async def open(self) -> None:
         """Be ready to send."""
-        self._session = aiohttp.ClientSession()
-        # aiohttp would send a PUT or DELETE whose answer is lost again by itself, and a
-        # condition that the first has met would then refuse the second.
-        self._session._retry_connection = False  # noqa: SLF001  # there is no other way to say so
+        self._session = aiohttp.ClientSession(middlewares=(_send_once,))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -302,11 +305,29 @@ class Transport:
         return URL(f"{self.url}{place}{asked}", encoded=True)
 
     def _unreachable(self, error: BaseException) -> ApiUnreachableError:
+        if isinstance(error, _LostAnswerError):
+            error = error.__cause__ or error
         reason = str(error) or type(error).__name__
         return ApiUnreachableError(
             f"cannot reach the API at {self.url}: {reason}",
             may_be_done=not isinstance(error, _NEVER_SENT),
         )
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending a PUT or DELETE whose answer is lost a second time by itself.
+
+    A condition that the first one has met would refuse the second. aiohttp repeats what ends
+    with one of these two errors, and nothing else.
+    """
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if isinstance(error, _NEVER_SENT):
+            raise
+        raise _LostAnswerError from error
 
 
 class Calls:

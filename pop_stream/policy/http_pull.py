@@ -139,7 +139,7 @@ class OrphanedDeliveries:
         self._resumed_s = now_s
 
     def pop_due(self, now_s: float) -> list[DeliveryReturned]:
-        """What to publish for the next dispatcher, once; without what may have lost its lease."""
+        """What to publish for the next dispatcher, once; not what may have lost its lease."""
         if self._resumed_s is None or now_s - self._resumed_s < REBALANCE_GRACE_S:
             return []
         waiting, self._waiting = self._waiting, []

@@ -9,9 +9,16 @@ statement over the tables and columns of the schema before it must go on working
 import asyncpg
 import pytest
 
-from pop_stream.postgres.migrate import load_migrations, migrate
+from pop_stream.postgres.migrate import Migration, load_migrations, migrate
 
 MIGRATIONS = load_migrations()
+NEXT = Migration(
+    number=9999,
+    name="9999_next",
+    sql="alter table agendas add column region text; create table regions (region text);",
+)
+STEPS = (*MIGRATIONS, NEXT)
+"""What a next version may do comes last: so the first migration has one after it, too."""
 SAMPLES = {
     "text": "x", "integer": 1, "bigint": 1, "real": 1.0, "double precision": 1.0,
     "boolean": True, "json": "{}", "jsonb": "{}", "ARRAY": ["x"],
@@ -96,19 +103,19 @@ async def connection(dsn):
         await connection.close()
 
 
-@pytest.mark.parametrize("place", range(1, len(MIGRATIONS)), ids=lambda n: MIGRATIONS[n].name)
+@pytest.mark.parametrize("place", range(1, len(STEPS)), ids=lambda n: STEPS[n].name)
 async def test_what_worked_before_a_migration_works_after_it(dsn, connection, place):
-    await migrate(dsn, MIGRATIONS[:place])
+    await migrate(dsn, STEPS[:place])
     previous = await Previous.of(connection)
     previous.now = await connection.fetchval("select now()")
     await previous.write(connection, 1)
-    await migrate(dsn, MIGRATIONS[: place + 1])
+    await migrate(dsn, STEPS[: place + 1])
     await previous.write(connection, 2)
 
 
-@pytest.mark.parametrize("place", range(1, len(MIGRATIONS)), ids=lambda n: MIGRATIONS[n].name)
+@pytest.mark.parametrize("place", range(1, len(STEPS)), ids=lambda n: STEPS[n].name)
 async def test_rows_of_before_are_kept_by_a_migration(dsn, connection, place):
-    await migrate(dsn, MIGRATIONS[:place])
+    await migrate(dsn, STEPS[:place])
     previous = await Previous.of(connection)
     previous.now = await connection.fetchval("select now()")
     kept = {}
@@ -119,7 +126,7 @@ async def test_rows_of_before_are_kept_by_a_migration(dsn, connection, place):
         await connection.execute(f"insert into {table} ({names}) values ({places})", *values)
         rows = await connection.fetch(f"select {names} from {table}")
         kept[table] = [tuple(row) for row in rows]
-    await migrate(dsn, MIGRATIONS[: place + 1])
+    await migrate(dsn, STEPS[: place + 1])
     for table, columns in previous.columns.items():
         names = ", ".join(f'"{name}"' for name in columns)
         rows = await connection.fetch(f"select {names} from {table}")

@@ -177,7 +177,7 @@ class FairnessMachine(RuleBasedStateMachine):
         slots=st.integers(0, 2),
     )
     def reprioritise(self, customer, priority, data, slots):
-        """The reference does not receive it: among a customer's own it is, and nobody else's."""
+        """The reference does not receive it: it is among a customer's own alone."""
         if self.waiting[customer]:
             wanted = Command(
                 agenda_id=data.draw(st.sampled_from(self.waiting[customer])),
