@@ -9,12 +9,12 @@ from pop_stream.postgres.pool import load_queries
 if TYPE_CHECKING:
     from pop_stream.postgres.pool import Connection
 
-_SQL: Final = load_queries("offsets")
+_OFFSETS_SQL: Final = load_queries("offsets")
 
 
 async def read_offsets(connection: "Connection", topic: str) -> Mapping[int, int]:
     """The offset to read next, by partition; absent for one never read."""
-    rows = await connection.fetch(_SQL["next_offsets"], topic)
+    rows = await connection.fetch(_OFFSETS_SQL["next_offsets"], topic)
     return {row["partition"]: row["next_offset"] for row in rows}
 
 
@@ -29,10 +29,10 @@ async def advance_offsets(
         OffsetsMovedError: If one is elsewhere.
     """
     if begun := sorted(partition for partition, (start, _) in spans.items() if not start):
-        await connection.execute(_SQL["insert_offsets"], topic, begun)
+        await connection.execute(_OFFSETS_SQL["insert_offsets"], topic, begun)
     partitions = sorted(spans)
     status = await connection.execute(
-        _SQL["advance_offsets"],
+        _OFFSETS_SQL["advance_offsets"],
         topic,
         partitions,
         [spans[partition][0] for partition in partitions],
