@@ -15,9 +15,8 @@ from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, RequestAuthenticator
 from pop_stream.api.http.body import BodyReader
-from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.openapi import Document
-from pop_stream.api.http.server import add_correlation_id, around_requests
+from pop_stream.api.http.server import Metrics, add_correlation_id, around_requests
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier

@@ -21,7 +21,7 @@ from pop_stream.reconciler.evidence import read_evidence
 from pop_stream.reconciler.progress import PartProgress, read_bounds
 from pop_stream.reconciler.reconciler import LedgerAudit, Reconciler
 from pop_stream.reconciler.repairs import LedgerRepairs
-from pop_stream.relay.translation import translate
+from pop_stream.relay.relay import translate
 from pop_stream.settings import Settings
 
 if TYPE_CHECKING:

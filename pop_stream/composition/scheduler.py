@@ -18,7 +18,7 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.records import TopicPartition
 from pop_stream.scheduler.faust.worker import Scheduler, SchedulerPorts
-from pop_stream.scheduler.ownership import PartitionOwnership
+from pop_stream.scheduler.insight_registry import PartitionOwnership
 from pop_stream.settings import Settings
 
 

@@ -30,7 +30,7 @@ from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
 from pop_stream.kafka.clients import RebalanceListener
 from pop_stream.kafka.definitions import header_version
-from pop_stream.kafka.event_records import FRAME_BYTES, lifecycle_records, ready_record
+from pop_stream.kafka.lifecycle_reader import FRAME_BYTES, lifecycle_records, ready_record
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.quota_gossip import QuotaGossip
 from pop_stream.kafka.topics import Topics
@@ -38,7 +38,7 @@ from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
-from pop_stream.policy.backlog.page import PAGE_SLOTS
+from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions

@@ -5,8 +5,8 @@ Other rooms see ports (`ports.publisher`, `ports.lag`, ...), plain records and p
 
 **Writing.** `publisher` is the port `Publisher`: acks=all, idempotent, in batches. What it did
 not acknowledge may have been written all the same, so every record carries an identity by which
-a repeat is recognised. `event_records` addresses events, `dead_letters` builds records of
-`pop.dead-letters`, `topics` names all topics and creates them.
+a repeat is recognised. `lifecycle_reader` reads and addresses events, `dead_letters` builds
+records of `pop.dead-letters`, `topics` names all topics and creates them.
 
 **Reading as a group.** `batch_consumer` hands batches to a part and commits what it handled: at
 least once, so handlers bear repeats. `share_consumer` reads an insight as a share group.

@@ -14,9 +14,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import Issue, UnreadableRecordError
 from pop_stream.model.events.base import RefusedIssue
-from pop_stream.model.events.codec import (
-    encode,
-)
+from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.ports.publisher import Record

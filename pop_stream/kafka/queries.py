@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, Self
 
 from pop_stream.kafka import clients
-from pop_stream.kafka.event_records import ready_record
+from pop_stream.kafka.lifecycle_reader import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError

@@ -14,7 +14,7 @@ checked once, where it is parsed, and every fault is listed by field, value and 
   inside, and what a key's token looks like.
 - `events`: what is written to Kafka, with its schema version.
 - `errors`: the one tree of errors; its codes are stable for clients, logs and metrics.
-- `ids`, `partitioning`, `retry`, `trace`, `aliases`, `pop_names`, `json_types`: small rules
+- `ids`, `partitioning`, `retry`, `trace`, `validation`, `json_types`: small rules
   that several parts must apply alike.
 
 Start with `agenda.Agenda` and `definitions.Insight`, then `events`.

@@ -31,11 +31,10 @@ from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
-from pop_stream.model.pop_names import legacy_param_issues
 from pop_stream.model.retry import Backoff
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.trace import Trace
-from pop_stream.model.validation import issues_of, shorten, without_nul
+from pop_stream.model.validation import issues_of, legacy_param_issues, shorten, without_nul
 
 MAX_OPERATIONS: Final = 10_000
 """Most operations of one agenda."""

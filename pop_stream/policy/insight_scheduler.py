@@ -46,14 +46,13 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
 from pop_stream.policy.backlog.outbox import OutboxBatch
-from pop_stream.policy.backlog.page import EMITTED, ChosenAgenda
 from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.flow_control import emission_gate, forecast
-from pop_stream.policy.flow_control.emission_gate import CurrentDepth
-from pop_stream.policy.flow_control.partition_balance import spread
+from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
 

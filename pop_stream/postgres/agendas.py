@@ -13,8 +13,8 @@ from pop_stream.model.events.base import OperationProgress
 from pop_stream.policy.lifecycle.states import TERMINAL, State
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaListItem
-from pop_stream.postgres.offsets import affected
 from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.postgres.summaries import affected
 from pop_stream.postgres.summary_rows import operation_of, summary_of
 
 if TYPE_CHECKING:

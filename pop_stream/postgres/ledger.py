@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from pop_stream.policy.lifecycle.reconcile import LedgerRow
 from pop_stream.policy.lifecycle.states import OUTCOMES, TERMINAL, State
-from pop_stream.postgres.offsets import read_offsets
 from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.postgres.summaries import read_offsets
 
 if TYPE_CHECKING:
     import asyncpg

@@ -2,6 +2,7 @@
 
 Summaries that this process read or wrote lately are kept in memory and need not be read
 again; every write is guarded by the version it is based on, so an outdated one is noticed.
+How far each partition was folded is moved on in the transaction that folds.
 """
 
 from collections import OrderedDict, defaultdict
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pop_stream.model.errors import UnavailableError, UnstorableError
+from pop_stream.model.errors import OffsetsMovedError, UnavailableError, UnstorableError
 from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
@@ -25,7 +26,6 @@ from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
 from pop_stream.ports.summaries import FoldedBatch
-from pop_stream.postgres.offsets import advance_offsets, affected, read_offsets
 from pop_stream.postgres.pool import acquire_connection, load_queries
 from pop_stream.postgres.summary_rows import (
     Row,
@@ -40,6 +40,45 @@ from pop_stream.postgres.webhooks import enqueue_webhooks
 
 if TYPE_CHECKING:
     from pop_stream.postgres.pool import Connection, Pool
+
+_OFFSETS_SQL: Final = load_queries("offsets")
+
+
+async def read_offsets(connection: "Connection", topic: str) -> Mapping[int, int]:
+    """The offset to read next, by partition; absent for one never read."""
+    rows = await connection.fetch(_OFFSETS_SQL["next_offsets"], topic)
+    return {row["partition"]: row["next_offset"] for row in rows}
+
+
+async def advance_offsets(
+    connection: "Connection", topic: str, spans: Mapping[int, tuple[int, int]]
+) -> None:
+    """Move partitions on from where the reader thinks they are.
+
+    Until the transaction ends, no other process can move them.
+
+    Raises:
+        OffsetsMovedError: If one is elsewhere.
+    """
+    if begun := sorted(partition for partition, (start, _) in spans.items() if not start):
+        await connection.execute(_OFFSETS_SQL["insert_offsets"], topic, begun)
+    partitions = sorted(spans)
+    status = await connection.execute(
+        _OFFSETS_SQL["advance_offsets"],
+        topic,
+        partitions,
+        [spans[partition][0] for partition in partitions],
+        [spans[partition][1] for partition in partitions],
+    )
+    if affected(status) != len(partitions):
+        msg = f"another process has moved partitions of {topic}, some of {partitions}"
+        raise OffsetsMovedError(msg)
+
+
+def affected(status: str) -> int:
+    """How many rows a statement's status, such as `INSERT 0 7`, counts."""
+    return int(status.rpartition(" ")[2])
+
 
 CACHE_SIZE: Final = 20_000
 """Summaries kept at most; an estimated 25 MB."""

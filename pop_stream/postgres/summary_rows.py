@@ -7,7 +7,6 @@ import asyncpg
 import msgspec
 from msgspec import UNSET
 
-from pop_stream.model.aliases import alternate_ids
 from pop_stream.model.events.base import (
     AppendedOperation,
     Diagnostic,
@@ -15,6 +14,7 @@ from pop_stream.model.events.base import (
     PriorProgress,
     RefusedIssue,
 )
+from pop_stream.model.ids import alternate_ids
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import PastAttempt, Summary
 

@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from pop_stream.clock import WallClock
-from pop_stream.kafka.event_records import lifecycle_records, ready_record
+from pop_stream.kafka.lifecycle_reader import lifecycle_records, ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import SubmissionError, UnavailableError
 from pop_stream.model.events.codec import encode

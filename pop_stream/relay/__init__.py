@@ -18,5 +18,5 @@ scheduler and loses nothing.
 An event that cannot be read is left out, the rest of its record is not; reporting it is the
 rollup's task, which reads the same topic.
 
-Start with `Relay.handle`, then `translation.translate`.
+Start with `Relay.handle`, then `translate`.
 """

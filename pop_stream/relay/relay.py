@@ -1,35 +1,266 @@
-"""The running part: reads lifecycle events, and publishes reports by insight."""
+"""Reads lifecycle events, and publishes to the scheduler what it must know of them.
+
+It makes one report per insight of a batch, in parts that fit a record, without Postgres.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
-from pop_stream.kafka.event_records import ready_record
+from pop_stream.kafka.lifecycle_reader import FRAME_BYTES, ready_record
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import decode_lifecycle, frame_parts
+from pop_stream.model.events.base import AttemptOutcome
+from pop_stream.model.events.codec import decode_lifecycle, decode_routed, encode, frame_parts
 from pop_stream.model.events.lifecycle import (
+    AgendaClaimed,
     AgendaCommanded,
     AgendaEmitted,
+    AgendaFailed,
+    AgendaHeartbeat,
+    AgendaProgressed,
     AgendaRestarted,
+    AgendaStopped,
+    AgendaSucceeded,
+    AttemptEvent,
     LifecycleEvent,
 )
-from pop_stream.model.events.scheduling import Origin
+from pop_stream.model.events.scheduling import (
+    MAX_MESSAGE_LENGTH,
+    Claim,
+    Command,
+    IdleRunners,
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    Origin,
+    ReadyEvent,
+    Settlement,
+)
 from pop_stream.model.events.schema_version import checked_value
-from pop_stream.model.ids import INSIGHT_ID_LENGTH, OWN_ID_LENGTH
+from pop_stream.model.ids import HTTP_PULLER, ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
+from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord
-from pop_stream.relay.translation import ordered, split_to_fit, translate
 from pop_stream.settings import Settings
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _InsightAttempts:
+    """What a batch of events reports of one insight."""
+
+    claims: list[Claim] = field(default_factory=list)
+    idle: dict[str, int] = field(default_factory=dict)
+    settlements: list[Settlement] = field(default_factory=list)
+    heartbeats: dict[tuple[str, int], None] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+
+
+def translate(
+    lifecycle: Iterable[LifecycleEvent],
+    commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
+) -> list[InsightAttemptsReported]:
+    """One report per insight with what the scheduler needs of the events, in order.
+
+    Of many heartbeats of an attempt one is enough, and none if the report has its claim or
+    its end.
+
+    Args:
+        lifecycle: Events without commands; translated before `commanded`.
+        commanded: Commands, with their positions in the topic.
+    """
+    found: dict[str, _InsightAttempts] = {}
+    for event in lifecycle:
+        match event:
+            case AgendaClaimed():
+                claim = Claim(
+                    event.agenda_id,
+                    event.attempt,
+                    sync_matched=event.sync_matched,
+                    by_http=event.puller_id == HTTP_PULLER,
+                )
+                reports = _entry_for(found, event)
+                reports.claims.append(claim)
+                if len(event.puller_id) <= ID_LENGTH:
+                    reports.idle[event.puller_id] = event.idle
+            case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
+                _entry_for(found, event).settlements.append(_settlement(event))
+            case AgendaHeartbeat() | AgendaProgressed():
+                _entry_for(found, event).heartbeats[event.agenda_id, event.attempt] = None
+            case _:
+                pass
+    for wanted, origin in commanded:
+        _entry_for(found, wanted).commands.append(_command(wanted, origin))
+    return [_attempts_event(insight_id, reports) for insight_id, reports in found.items()]
+
+
+def ordered(
+    reports: Sequence[InsightAttemptsReported],
+    restarted: Sequence[tuple[AgendaRestarted, Origin]],
+) -> Sequence[ReadyEvent]:
+    """Reports and pages in the order of their effects: ends, then restarts, then commands."""
+    if not restarted:
+        return reports
+    return [
+        *(replace(report, commands=()) for report in reports),
+        *restart_pages(restarted),
+        *(
+            InsightAttemptsReported(insight_id=report.insight_id, commands=report.commands)
+            for report in reports
+            if report.commands
+        ),
+    ]
+
+
+def restart_pages(
+    restarted: Iterable[tuple[AgendaRestarted, Origin]],
+) -> Iterator[InsightAgendasRouted]:
+    """Agendas to be placed again, in pages that fit a frame; in order within an insight."""
+    pages: dict[str, list[tuple[msgspec.Raw, Origin]]] = {}
+    for event, origin in restarted:
+        if _is_valid_restart(event):
+            pages.setdefault(event.insight_id, []).append((event.routed, origin))
+    for insight_id, routed in pages.items():
+        for page in _pages(routed):
+            agendas, origins = zip(*page, strict=True)
+            yield InsightAgendasRouted(insight_id=insight_id, agendas=agendas, origins=origins)
+
+
+def _entry_for(
+    found: dict[str, _InsightAttempts], event: AttemptEvent | AgendaCommanded
+) -> _InsightAttempts:
+    reports = found.get(event.insight_id)
+    if reports is None:
+        reports = found[event.insight_id] = _InsightAttempts()
+    return reports
+
+
+def _attempts_event(insight_id: str, reports: _InsightAttempts) -> InsightAttemptsReported:
+    heartbeats = reports.heartbeats
+    if heartbeats:
+        for claim in reports.claims:
+            heartbeats.pop((claim.agenda_id, claim.attempt), None)
+        for end in reports.settlements:
+            heartbeats.pop((end.agenda_id, end.attempt), None)
+    return InsightAttemptsReported(
+        insight_id=insight_id,
+        claims=tuple(reports.claims),
+        settlements=tuple(reports.settlements),
+        heartbeats=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in heartbeats),
+        commands=tuple(reports.commands),
+        idle=tuple(IdleRunners(*one) for one in reports.idle.items()),
+    )
+
+
+def split_to_fit(report: ReadyEvent) -> Iterator[ReadyEvent]:
+    """A report in parts that each fit a frame: claims, then heartbeats, ends, commands.
+
+    Which runners are idle is left out then: where so much is claimed, the next claims say it.
+    """
+    if not isinstance(report, InsightAttemptsReported) or len(encode(report)) <= FRAME_BYTES:
+        yield report
+        return
+    for name in ("claims", "heartbeats", "settlements", "commands"):
+        whole = getattr(report, name)
+        if whole:
+            alone = InsightAttemptsReported(insight_id=report.insight_id)
+            yield from _halves(replace(alone, **{name: whole}), name)
+
+
+def _halves(report: InsightAttemptsReported, name: str) -> Iterator[InsightAttemptsReported]:
+    """A report of one kind of entry, halved until each part fits."""
+    some = getattr(report, name)
+    if len(encode(report)) <= FRAME_BYTES:
+        yield report
+    elif len(some) > 1:
+        middle = len(some) // 2
+        yield from _halves(replace(report, **{name: some[:middle]}), name)
+        yield from _halves(replace(report, **{name: some[middle:]}), name)
+    else:
+        # Its costs alone outgrow a frame: the slot must be freed all the same.
+        yield replace(report, settlements=(replace(some[0], spent_s={}),))
+
+
+def _pages(
+    routed: Sequence[tuple[msgspec.Raw, Origin]],
+) -> Iterator[list[tuple[msgspec.Raw, Origin]]]:
+    page: list[tuple[msgspec.Raw, Origin]] = []
+    size = 0
+    for one in routed:
+        body = len(bytes(one[0]))
+        if page and (len(page) == PAGE_SLOTS or size + body > FRAME_BYTES):
+            yield page
+            page, size = [], 0
+        page.append(one)
+        size += body
+    if page:
+        yield page
+
+
+def _is_valid_restart(event: AgendaRestarted) -> bool:
+    """Whether the scheduler could use it: anyone may write to the topic."""
+    try:
+        routed = decode_routed(event.routed)
+    except UnreadableRecordError:
+        routed = None
+    if routed is not None and (routed.agenda_id, routed.attempt) == (
+        event.agenda_id,
+        event.attempt,
+    ):
+        return True
+    _log.warning("restart.rejected", agenda_id=event.agenda_id, attempt=event.attempt)
+    return False
+
+
+def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settlement:
+    match event:
+        case AgendaSucceeded():
+            return _ended(event, "succeeded")
+        case AgendaStopped():
+            return _ended(event, "stopped")
+        case AgendaFailed():
+            return replace(
+                _ended(event, "failed"),
+                retryable=event.retryable,
+                message=event.message[:MAX_MESSAGE_LENGTH],
+            )
+
+
+def _ended(
+    event: AgendaSucceeded | AgendaFailed | AgendaStopped, outcome: AttemptOutcome
+) -> Settlement:
+    return Settlement(
+        agenda_id=event.agenda_id,
+        attempt=event.attempt,
+        outcome=outcome,
+        spent_s=event.spent_s,
+    )
+
+
+def _command(event: AgendaCommanded, origin: Origin) -> Command:
+    return Command(
+        agenda_id=event.agenda_id,
+        action=event.action,
+        priority=event.priority,
+        rank=event.rank,
+        by=event.by[:ID_LENGTH],
+        reason=event.reason[:MAX_MESSAGE_LENGTH],
+        attempt=event.attempt,
+        origin=origin,
+    )
+
 
 PART: Final = "relay"
 
@@ -50,8 +281,6 @@ RESTART_ORIGIN: Final = -2
 
 COMMAND_ORIGIN: Final = -1_000_000
 """The same of a command: where a batch holds both, they go out in an order of their own."""
-
-_log = structlog.get_logger()
 
 
 class Relay:

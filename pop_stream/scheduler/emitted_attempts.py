@@ -10,7 +10,7 @@ from typing import Final
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import decode_emitted
-from pop_stream.policy.backlog.page import ChosenAgenda
+from pop_stream.policy.backlog.agenda_index import ChosenAgenda
 from pop_stream.scheduler.insight import OwnedInsight
 
 MAX_COPIES: Final = 3

@@ -13,11 +13,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import decode_ready, encode
-from pop_stream.model.events.scheduling import (
-    EmissionLimit,
-    QueueQueried,
-    ReadyEvent,
-)
+from pop_stream.model.events.scheduling import EmissionLimit, QueueQueried, ReadyEvent
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record

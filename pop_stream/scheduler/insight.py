@@ -9,9 +9,9 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.events.codec import encode
 from pop_stream.model.ids import InsightId
+from pop_stream.policy.backlog.agenda_index import ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.backlog.checkpoint import take_checkpoint
-from pop_stream.policy.backlog.page import ChosenAgenda
 from pop_stream.policy.insight_scheduler import InsightScheduler
 from pop_stream.ports.publisher import Record
 from pop_stream.scheduler.state.backlog_store import BacklogStore

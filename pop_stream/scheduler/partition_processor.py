@@ -32,9 +32,8 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord, PlainRecord
 from pop_stream.scheduler.event_handler import NotAnEventError, ReadyEventHandler
-from pop_stream.scheduler.ownership import PartitionOwnership
-from pop_stream.scheduler.record_builders import PART
-from pop_stream.scheduler.round_writer import RecordPosition
+from pop_stream.scheduler.insight_registry import PartitionOwnership
+from pop_stream.scheduler.round_writer import PART, RecordPosition
 from pop_stream.scheduler.ticker import Ticker
 
 MAX_SPLIT_FAILURES: Final = 64

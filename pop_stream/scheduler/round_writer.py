@@ -10,6 +10,9 @@ Neither of the two waits for the other, so a crash may leave either without the 
 
 A round is published only when the rows of the round before are durable, so a crash leaves at
 most one round of a partition in either state.
+
+Its records are agendas, lifecycle events, stops and dead letters. Nothing is decided here but
+the partition of each emitted agenda.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,20 +21,24 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
+from msgspec import Raw
 
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.dead_letters import agenda_dead_letter
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
-from pop_stream.model.errors import UnavailableError
+from pop_stream.model.errors import UnavailableError, UnreadableRecordError
 from pop_stream.model.events.codec import encode
+from pop_stream.model.events.lifecycle import AgendaEmitted
+from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda, RoutedAgenda
+from pop_stream.policy.backlog.agenda_index import ChosenAgenda, page_and_slot
 from pop_stream.policy.backlog.outbox import OutboxBatch
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth
 from pop_stream.policy.insight_scheduler import PlannedRound
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
-from pop_stream.scheduler import record_builders
 from pop_stream.scheduler.emitted_attempts import (
     MAX_COPIES,
     AttemptKeys,
@@ -41,6 +48,129 @@ from pop_stream.scheduler.emitted_attempts import (
 from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.state.row_format import JournaledRound
+
+PART: Final = "scheduler"
+"""The scheduler's name in its consumer group, client ids and dead letters."""
+
+
+def emitted_records(
+    topics: Topics,
+    owned: OwnedInsight,
+    chosen: Sequence[ChosenAgenda],
+    *,
+    partitions: int,
+    at: datetime,
+    now: datetime,
+) -> list[Record]:
+    """A round's agendas for the insight's topic, each in the partition the scheduler assigns.
+
+    Args:
+        topics: Names of topics.
+        owned: After the choice.
+        chosen: In order of emission.
+        partitions: Of the insight's topic.
+        at: When they were chosen.
+        now: The present instant.
+    """
+    group_type = owned.backlog.insight.group_type
+    topic = topics.insight(owned.insight_id, group_type)
+    is_shared = group_type == "share"
+    assigned = owned.scheduler.assign_partitions(chosen, partitions, now.timestamp())
+    return [
+        Record(
+            topic,
+            one.agenda_id.encode(),
+            encode(_emitted_agenda(owned, one, at)),
+            partition,
+            own_batch=is_shared,
+        )
+        for one, partition in zip(chosen, assigned, strict=True)
+    ]
+
+
+def emitted_events(
+    owned: OwnedInsight, chosen: Sequence[ChosenAgenda], now: datetime
+) -> list[AgendaEmitted]:
+    """The lifecycle events of a round, one for each agenda."""
+    expedite_reports = owned.scheduler.expedite_reports()
+    return [
+        AgendaEmitted(
+            agenda_id=one.agenda_id,
+            at=now,
+            insight_id=owned.insight_id,
+            attempt=one.attempt,
+            expedite_reports=expedite_reports,
+        )
+        for one in chosen
+    ]
+
+
+def stop_records(topics: Topics, owned: OwnedInsight, outbox: OutboxBatch) -> list[Record]:
+    """Requests to pullers to stop attempts."""
+    return [
+        Record(
+            topics.controls,
+            stop.agenda_id.encode(),
+            encode(
+                AttemptStop(
+                    agenda_id=stop.agenda_id,
+                    insight_id=owned.insight_id,
+                    attempt=stop.attempt,
+                    reason=stop.reason,
+                    accepted_at=_accepted_at(owned, stop.ref),
+                )
+            ),
+        )
+        for stop in outbox.stops
+    ]
+
+
+def _accepted_at(owned: OwnedInsight, ref: int | None) -> datetime | None:
+    if ref is None:
+        return None
+    try:
+        return owned.store.agenda(*page_and_slot(ref)).accepted_at
+    except (LookupError, UnreadableRecordError):
+        return None  # the attempt is to stop all the same
+
+
+def dead_letter_records(
+    topics: Topics, owned: OwnedInsight, outbox: OutboxBatch, now: datetime
+) -> list[Record]:
+    """The dead letters of agendas that have exhausted their attempts."""
+    return [
+        agenda_dead_letter(
+            topics,
+            failed,
+            owned.backlog.insight,
+            agenda=bytes(owned.store.agenda(*page_and_slot(failed.ref)).agenda),
+            part=PART,
+            at=now,
+        )
+        for failed in outbox.failed
+    ]
+
+
+def _run_from(routed: RoutedAgenda) -> int:
+    return routed.attempt if routed.run_from is None else routed.run_from
+
+
+def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> EmittedAgenda:
+    routed = owned.store.agenda(*page_and_slot(chosen.ref))
+    return EmittedAgenda(
+        agenda_id=chosen.agenda_id,
+        insight_id=owned.insight_id,
+        customer_id=chosen.customer_id,
+        attempt=chosen.attempt,
+        accepted_at=routed.accepted_at,
+        emitted_at=at,
+        lease_ms=owned.backlog.insight.lease_ms,
+        agenda=Raw(routed.agenda),
+        # If its only operation had succeeded, the agenda would have ended.
+        resumes=chosen.attempt > 1 and len(routed.operation_types) > 1,
+        run_from=_run_from(routed) if chosen.attempt > 1 else 0,
+    )
+
 
 MAX_ROUND_SIZE: Final = 2_000
 """Most agendas of one round, so that its decision and its journal row each fit a record. What
@@ -228,8 +358,8 @@ class RoundWriter:
             return []
         topic = self._topics.agenda_events
         return [
-            *record_builders.stop_records(self._topics, owned, outbox),
-            *record_builders.dead_letter_records(self._topics, owned, outbox, now),
+            *stop_records(self._topics, owned, outbox),
+            *dead_letter_records(self._topics, owned, outbox, now),
             *await lifecycle_records(self._publisher, topic, outbox.lifecycle),
         ]
 
@@ -242,7 +372,7 @@ class RoundWriter:
     ) -> tuple[list[Record], list[Record]]:
         """A round's agendas that its topic lacks, and its decision and lifecycle events."""
         at = datetime.fromtimestamp(row.at, UTC)
-        emitted = record_builders.emitted_records(
+        emitted = emitted_records(
             self._topics,
             owned,
             missing_from_topic(planned.chosen, known),
@@ -260,7 +390,7 @@ class RoundWriter:
         lifecycle = await lifecycle_records(
             self._publisher,
             self._topics.agenda_events,
-            record_builders.emitted_events(owned, planned.chosen, at),
+            emitted_events(owned, planned.chosen, at),
         )
         value = encode(decision)
         owned.checkpoints.decided += len(value)

@@ -15,7 +15,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.policy.stall import StallDetector
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe
-from pop_stream.scheduler.record_builders import PART
+from pop_stream.scheduler.round_writer import PART
 
 _CHECKS_PER_TIMEOUT: Final = 10
 """Checks within the stall timeout, but at most one a second."""

@@ -21,7 +21,7 @@ from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.reconciler import audit_ledger
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
-from pop_stream.kafka.event_records import ready_record
+from pop_stream.kafka.lifecycle_reader import ready_record
 from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAttemptsReported, Settlement

@@ -21,7 +21,7 @@ from part_processes import process
 from pop_stream.clock import WallClock
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import publish_definitions
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight, Mappers

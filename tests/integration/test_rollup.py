@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from watched_summary_store import PATIENCE_S, FoldCounter, WatchedStore
 
 from pop_stream.kafka import clients, topics
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.kafka.publisher import KafkaPublisher
 from pop_stream.kafka.topics import Topics, TopicSpec
 from pop_stream.model.errors import UnavailableError

@@ -20,7 +20,7 @@ from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.scheduler import run_scheduler
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import publish_definitions
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.model.events.codec import decode_emitted

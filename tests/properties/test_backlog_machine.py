@@ -25,8 +25,8 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
 )
 from pop_stream.model.events.scheduling import Command, Origin
+from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, HELD, READY, WAITING
 from pop_stream.policy.backlog.backlog import Backlog
-from pop_stream.policy.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.lifecycle.fold import fold
 from pop_stream.policy.lifecycle.states import State

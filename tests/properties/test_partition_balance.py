@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.policy.flow_control.partition_balance import spread
+from pop_stream.policy.flow_control.emission_gate import spread
 
 
 @st.composite

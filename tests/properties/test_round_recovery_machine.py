@@ -32,8 +32,8 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import InsightId
 from pop_stream.model.retry import Backoff
+from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, WAITING
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
-from pop_stream.policy.backlog.page import CLAIMED, EMITTED, WAITING
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.round_writer import RecordPosition
 

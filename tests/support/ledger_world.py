@@ -9,7 +9,7 @@ import msgspec
 
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import publish_definitions
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from pop_stream.model.aliases import alternate_ids
 from pop_stream.model.errors import OffsetsMovedError, UnstorableError
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.ids import alternate_ids
 from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary

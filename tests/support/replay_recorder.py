@@ -5,9 +5,7 @@ from datetime import timedelta
 from backlogs import START, settled, several
 from msgspec import Raw
 
-from pop_stream.lab.replay.replay import (
-    ReadyInput,
-)
+from pop_stream.lab.replay.replay import ReadyInput
 from pop_stream.model.definitions import Customer, Definitions, Insight
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import (

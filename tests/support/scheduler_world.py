@@ -11,10 +11,7 @@ from msgspec import Raw
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight
-from pop_stream.model.events.codec import (
-    decode_emitted,
-    encode,
-)
+from pop_stream.model.events.codec import decode_emitted, encode
 from pop_stream.model.events.scheduling import (
     Claim,
     InsightAgendasRouted,
@@ -26,7 +23,7 @@ from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.faust.worker import Scheduler, SchedulerPorts
-from pop_stream.scheduler.ownership import PartitionOwnership
+from pop_stream.scheduler.insight_registry import PartitionOwnership
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.settings import Settings
 

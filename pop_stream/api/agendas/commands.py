@@ -31,7 +31,7 @@ from pop_stream.api_models.commands import (
     Rerun,
     SkipReason,
 )
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent

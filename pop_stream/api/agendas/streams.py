@@ -22,8 +22,8 @@ from pop_stream.api.agendas.views import link_view, progress_view
 from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
 from pop_stream.api.http.answers import encode, with_timeout
 from pop_stream.api.http.errors import BusyError
-from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.route import EVENT_STREAM
+from pop_stream.api.http.server import Metrics
 from pop_stream.model.errors import UnauthenticatedError, UnavailableError
 from pop_stream.ports.summaries import LinkScope, SummaryReader
 

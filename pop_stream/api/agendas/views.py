@@ -9,9 +9,9 @@ from msgspec import UNSET
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.api_models.base import NULL
 from pop_stream.api_models.submissions import Links
-from pop_stream.model.aliases import alternate_ids
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.base import AppendedOperation, OperationProgress
+from pop_stream.model.ids import alternate_ids
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary, appended_name
 

@@ -16,12 +16,7 @@ from pop_stream.api.http.access import expect_still_authenticated, object_of, pr
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.pulls.leases import LeaseVerifier
-from pop_stream.api.pulls.reports import (
-    appended_of,
-    check,
-    diagnostics_of,
-    progress_of,
-)
+from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
 from pop_stream.api_models.pulls import (
     Completion,
     Heartbeat,
@@ -31,7 +26,7 @@ from pop_stream.api_models.pulls import (
     PullRequest,
     ReportAcknowledgement,
 )
-from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.lifecycle_reader import lifecycle_records
 from pop_stream.model.agenda import Operation
 from pop_stream.model.errors import LeaseLostError, UnavailableError
 from pop_stream.model.events.base import AppendedOperation

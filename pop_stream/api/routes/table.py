@@ -18,8 +18,8 @@ from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
 from pop_stream.api.http.errors import NotReadyError
-from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.route import Route, RouteResponse
+from pop_stream.api.http.server import Metrics
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.pulls import PullEndpoints

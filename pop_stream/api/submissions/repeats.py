@@ -23,8 +23,7 @@ import structlog
 from pop_stream.api.http.answers import DEPENDENCY_TIMEOUT_S, with_timeout
 from pop_stream.api.http.errors import IdConflictError
 from pop_stream.model.errors import Issue, UnavailableError
-from pop_stream.policy.ingress.admission import Submission
-from pop_stream.policy.ingress.submission import differences
+from pop_stream.policy.ingress.admission import Submission, differences
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.summaries import AcceptedBody, SummaryReader
 

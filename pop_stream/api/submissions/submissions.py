@@ -22,8 +22,8 @@ from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.correlation import trace_headers
 from pop_stream.api.http.errors import IdConflictError, NoneAcceptedError, TooLargeError
-from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.problems import status_of
+from pop_stream.api.http.server import Metrics
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import (

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from pop_stream.clock import WallClock
 from pop_stream.kafka.clients import KafkaAdmin, KafkaConsumer
-from pop_stream.kafka.event_records import ready_record
+from pop_stream.kafka.lifecycle_reader import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.lab.bench.load import NoopWorkload
 from pop_stream.model.definitions import Definitions
@@ -30,7 +30,7 @@ from pop_stream.model.events.scheduling import (
     Settlement,
 )
 from pop_stream.operations.errors import CommandError
-from pop_stream.policy.backlog.page import PAGE_SLOTS
+from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import TopicPartition
 

@@ -26,11 +26,7 @@ from pop_stream.model.events.scheduling import (
     RoutedAgenda,
 )
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.policy.backlog.checkpoint import (
-    PageSource,
-    RoundCheckpoint,
-    restore_checkpoint,
-)
+from pop_stream.policy.backlog.checkpoint import PageSource, RoundCheckpoint, restore_checkpoint
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
 

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from pop_stream.model.events.lifecycle import WaitReason
 from pop_stream.model.events.scheduling import Settlement
-from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES
+from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, HELD, NO_OVERRIDES, READY
 from pop_stream.policy.backlog.leases import Leases
 from pop_stream.policy.backlog.outbox import FailedAgenda
-from pop_stream.policy.backlog.page import CLAIMED, EMITTED, HELD, READY
 from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import AgendaRecord
 

@@ -21,19 +21,19 @@ from pop_stream.model.events.scheduling import (
     Settlement,
 )
 from pop_stream.model.ids import CustomerId
-from pop_stream.policy.backlog.agenda_index import AgendaIndex
-from pop_stream.policy.backlog.attempts import Attempts
-from pop_stream.policy.backlog.commands import BacklogCommands
-from pop_stream.policy.backlog.leases import EmittedOffsets
-from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
-from pop_stream.policy.backlog.page import (
+from pop_stream.policy.backlog.agenda_index import (
     EMITTED,
     HELD,
     WAITING,
+    AgendaIndex,
     AgendaPosition,
     BacklogPage,
     ChosenAgenda,
 )
+from pop_stream.policy.backlog.attempts import Attempts
+from pop_stream.policy.backlog.commands import BacklogCommands
+from pop_stream.policy.backlog.leases import EmittedOffsets
+from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
 from pop_stream.policy.backlog.snapshot import BacklogSnapshot
 from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import Delta

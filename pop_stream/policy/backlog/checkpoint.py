@@ -14,8 +14,8 @@ from msgspec import field
 from pop_stream.model.events.base import Event, Instant, Struct
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import CustomerId
+from pop_stream.policy.backlog.agenda_index import GONE, BacklogPage
 from pop_stream.policy.backlog.backlog import Backlog
-from pop_stream.policy.backlog.page import GONE, BacklogPage
 from pop_stream.policy.delta import Delta, chunked
 
 MAX_ENTRIES: Final = 50_000

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from pop_stream.model.events.lifecycle import Action, StopReason
 from pop_stream.model.events.scheduling import Command
-from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES
-from pop_stream.policy.backlog.page import EMITTED, HELD, READY, WAITING
+from pop_stream.policy.backlog.agenda_index import EMITTED, HELD, NO_OVERRIDES, READY, WAITING
 from pop_stream.policy.backlog.state import BacklogState
 
 MAX_DUE: Final = 1_000

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pop_stream.model.events.scheduling import NO_ORIGIN, Origin, RoutedAgenda
 from pop_stream.model.ids import CustomerId
-from pop_stream.policy.backlog.page import BacklogPage
+from pop_stream.policy.backlog.agenda_index import BacklogPage
 from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import Delta, FairnessState
 from pop_stream.policy.fairness.cost_model import CostModel

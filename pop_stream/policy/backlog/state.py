@@ -17,19 +17,21 @@ from pop_stream.model.definitions import Insight
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.retry import MAX_LOST_PAUSE_S
-from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES, AgendaIndex, live_slots
-from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
-from pop_stream.policy.backlog.outbox import BacklogOutbox
-from pop_stream.policy.backlog.page import (
+from pop_stream.policy.backlog.agenda_index import (
     CLAIMED,
     EMITTED,
     HELD,
     IN_FLIGHT,
+    NO_OVERRIDES,
     READY,
     WAITING,
+    AgendaIndex,
     BacklogPage,
+    live_slots,
     ref_of,
 )
+from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
+from pop_stream.policy.backlog.outbox import BacklogOutbox
 from pop_stream.policy.delta import AgendaRecord, FairnessState, Overrides
 from pop_stream.policy.fairness.algorithms import ALGORITHMS
 from pop_stream.policy.fairness.cost_model import CostModel, clamp_cost

@@ -13,7 +13,7 @@ and
 - `pool_sharing` divides what a resource pool may have in flight among its insights, by minimum
   and weight, and lends what one does not want.
 
-`partition_balance` then spreads a round over the partitions of the topic, and `forecast` tells
+`emission_gate` then spreads a round over the partitions of the topic, and `forecast` tells
 people where an agenda stands and about when it is claimed.
 
 All of it is in memory and may be lost: a new process starts with a target of 8 and finds the

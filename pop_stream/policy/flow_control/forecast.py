@@ -13,16 +13,16 @@ from pop_stream.model.events.scheduling import (
     TrackedAgenda,
 )
 from pop_stream.model.ids import CustomerId
-from pop_stream.policy.backlog.agenda_index import AgendaIndex
-from pop_stream.policy.backlog.backlog import Backlog
-from pop_stream.policy.backlog.page import (
+from pop_stream.policy.backlog.agenda_index import (
     CLAIMED,
     EMITTED,
     HELD,
     READY,
     WAITING,
+    AgendaIndex,
     AgendaPosition,
 )
+from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
 from pop_stream.policy.fairness.flow import Flow
 from pop_stream.policy.fairness.virtual_clock import TOP_LEVEL

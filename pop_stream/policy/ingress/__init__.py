@@ -4,7 +4,7 @@ A submission comes over HTTP or as a record of Kafka, and passes the same steps 
 of them waits, reads a clock or knows about the transport.
 
 1. `admission.Admission` makes a `Submission` of its JSON text: size, syntax and soundness
-   (`submission` parses it, and expands a template's run), whether the sender may submit for
+   (`admission` parses it, and expands a template's run), whether the sender may submit for
    that customer, which insight it belongs to, and its id.
 2. `routing.InsightRouter` chooses the insight: of those that serve the customer and fit, the
    one the agenda prefers, else by precedence, then by the more specific mapper. It can

@@ -25,11 +25,7 @@ from pop_stream.model.agenda import (
 from pop_stream.model.events.base import AppendedOperation, PriorProgress
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.references import OUTPUT_SUFFIX
-from pop_stream.puller.execution.failure import (
-    Failure,
-    failure_of,
-    reason_of,
-)
+from pop_stream.puller.execution.failure import Failure, failure_of, reason_of
 from pop_stream.puller.execution.operation_retrier import (
     OperationRetrier,
     RetriesExhaustedError,
@@ -41,7 +37,7 @@ from pop_stream.puller.handlers.invocation import (
     RunContext,
     unknown_type,
 )
-from pop_stream.puller.reporting.attempt_events import AttemptChanges
+from pop_stream.puller.reporting.reporter import AttemptChanges
 
 
 class Dag:

@@ -22,15 +22,15 @@ from pop_stream.puller.execution.agenda_run import AgendaRun, PriorResults
 from pop_stream.puller.execution.failure import Failure, failure_of_ended
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
-from pop_stream.puller.reporting.attempt_events import (
+from pop_stream.puller.reporting.messages import message
+from pop_stream.puller.reporting.reporter import (
     NO_CHANGES,
     AttemptChanges,
     AttemptOutcome,
+    Reporter,
     outcome_events,
     progress_events,
 )
-from pop_stream.puller.reporting.messages import message
-from pop_stream.puller.reporting.reporter import Reporter
 
 _log = structlog.get_logger()
 

@@ -18,18 +18,10 @@ from pop_stream.clock import wait_until_set
 from pop_stream.model.agenda import Operation
 from pop_stream.model.events.base import Diagnostic
 from pop_stream.model.retry import Backoff
-from pop_stream.puller.execution.failure import (
-    code_of,
-    is_retryable,
-    reason_of,
-)
+from pop_stream.puller.execution.failure import code_of, is_retryable, reason_of
 from pop_stream.puller.execution.operation_run import OperationRun
 from pop_stream.puller.handlers.errors import FinalError, OperationError, RetryableError
-from pop_stream.puller.handlers.invocation import (
-    AttemptContext,
-    RunContext,
-    invoke,
-)
+from pop_stream.puller.handlers.invocation import AttemptContext, RunContext, invoke
 from pop_stream.puller.reporting.messages import brief
 
 _log = structlog.get_logger()

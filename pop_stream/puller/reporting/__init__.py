@@ -1,6 +1,6 @@
 """What a puller publishes of its attempts: heartbeats, progress and ends, in batches.
 
-`attempt_events` makes the events of an attempt, none too large for a record: progress that
+`reporter` makes the events of an attempt, none too large for a record: progress that
 does not fit is split over several. `lease_renewer.LeaseRenewer` looks ten times a second at
 all attempts that are claimed or run, and adds a heartbeat where a third of the lease, or the
 heartbeat interval, has passed, and progress where there is some, at most twice a second.

@@ -12,8 +12,7 @@ from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.ports.clock import Clock
 from pop_stream.puller.claiming.claims import ClaimedAttempt
 from pop_stream.puller.execution.executor import ActiveAttempt
-from pop_stream.puller.reporting.attempt_events import progress_events
-from pop_stream.puller.reporting.reporter import Reporter
+from pop_stream.puller.reporting.reporter import Reporter, progress_events
 
 PROGRESS_EVERY_S: Final = 0.5
 """An agenda's progress is published no more often, and not before it ran for so long: one

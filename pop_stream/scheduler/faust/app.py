@@ -17,7 +17,7 @@ from mode.utils.queues import ThrowableQueue
 from pop_stream.kafka import clients, group_members
 from pop_stream.kafka.hardening import broker_timeouts
 from pop_stream.scheduler.faust.transport import HardenedTransport
-from pop_stream.scheduler.record_builders import PART
+from pop_stream.scheduler.round_writer import PART
 from pop_stream.settings import Settings
 
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024

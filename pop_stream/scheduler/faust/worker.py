@@ -29,8 +29,8 @@ from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.faust import client_internals
 from pop_stream.scheduler.faust.app import faust_app
 from pop_stream.scheduler.faust.table import FaustReadyTable, ReadToEnd
+from pop_stream.scheduler.insight_registry import PartitionOwnership
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.ownership import PartitionOwnership
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.scheduler.stall_watchdog import StallWatchdog
 from pop_stream.scheduler.ticker import Ticker

@@ -23,7 +23,7 @@ from pop_stream.lab.simulator.workload import (
 from pop_stream.model.definitions import Customer, Insight
 from pop_stream.model.events.scheduling import Claim, InsightAttemptsReported
 from pop_stream.model.ids import CustomerId
-from pop_stream.policy.backlog.page import PAGE_SLOTS
+from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.delta import chunked
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.insight_scheduler import InsightScheduler

@@ -4,11 +4,7 @@ import pytest
 from backlogs import failed, settled
 from replay_recorder import Recorder, definitions
 
-from pop_stream.lab.replay.replay import (
-    ReadyInput,
-    final_decisions,
-    replay,
-)
+from pop_stream.lab.replay.replay import ReadyInput, final_decisions, replay
 from pop_stream.lab.replay.what_if import CustomerOutcome, recorded_outcomes, what_if
 from pop_stream.model.definitions import Customer, Definitions
 from pop_stream.model.events.scheduling import (

@@ -12,7 +12,7 @@ from fakes import ManualClock
 from pop_stream.api.http.answers import with_timeout
 from pop_stream.api.submissions import repeats
 from pop_stream.model.errors import UnavailableError
-from pop_stream.policy.ingress.submission import MAX_DIFFERENCES, differences
+from pop_stream.policy.ingress.admission import MAX_DIFFERENCES, differences
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pop_stream.model.aliases import MAX_ALTERNATE_ID_LENGTH, AlternateIds, alternate_ids
+from pop_stream.model.ids import MAX_ALTERNATE_ID_LENGTH, AlternateIds, alternate_ids
 
 
 @pytest.mark.parametrize(

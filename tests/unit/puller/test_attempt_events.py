@@ -13,7 +13,8 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.puller.execution.failure import Failure
 from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.handlers.invocation import DETAIL_BYTES
-from pop_stream.puller.reporting.attempt_events import (
+from pop_stream.puller.reporting.messages import BRIEF_LENGTH, MAX_MESSAGE_LENGTH
+from pop_stream.puller.reporting.reporter import (
     NO_CHANGES,
     PROGRESS_BYTES,
     AttemptChanges,
@@ -22,7 +23,6 @@ from pop_stream.puller.reporting.attempt_events import (
     outcome_events,
     progress_events,
 )
-from pop_stream.puller.reporting.messages import BRIEF_LENGTH, MAX_MESSAGE_LENGTH
 
 RECORD_BYTES = 512 * 1024
 

@@ -25,7 +25,7 @@ from pop_stream.reconciler.progress import PartProgress
 from pop_stream.reconciler.reconciler import LedgerAudit, Reconciler
 from pop_stream.reconciler.repairs import LedgerRepairs
 from pop_stream.reconciler.schedule import ReconciliationMetrics
-from pop_stream.relay.translation import translate
+from pop_stream.relay.relay import translate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOPICS = Topics("t.")

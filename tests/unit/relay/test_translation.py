@@ -9,7 +9,7 @@ from fakes import FixedDefinitions, MemoryPublisher
 from msgspec import Raw
 from msgspec.structs import replace
 
-from pop_stream.kafka.event_records import FRAME_BYTES
+from pop_stream.kafka.lifecycle_reader import FRAME_BYTES
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.errors import UnavailableError
@@ -38,10 +38,9 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import HTTP_PULLER
 from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.backlog.backlog import apply_relayed
-from pop_stream.policy.backlog.page import PAGE_SLOTS
-from pop_stream.relay.relay import COMMAND_ORIGIN, Relay
-from pop_stream.relay.translation import translate
+from pop_stream.relay.relay import COMMAND_ORIGIN, Relay, translate
 from pop_stream.settings import Settings
 
 TOPICS = Topics("t.")

@@ -10,10 +10,7 @@ from checkpoint_days import Day
 from pop_stream.lab.replay.replay import final_decisions, replay, replay_starts
 from pop_stream.lab.replay.what_if import recorded_outcomes, what_if
 from pop_stream.model.events.codec import encode
-from pop_stream.model.events.scheduling import (
-    InsightAgendasRouted,
-    RoundDecided,
-)
+from pop_stream.model.events.scheduling import InsightAgendasRouted, RoundDecided
 from pop_stream.policy.backlog import checkpoint
 from pop_stream.scheduler.insight import CHECKPOINT_EVERY_S
 

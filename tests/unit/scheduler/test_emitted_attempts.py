@@ -3,9 +3,7 @@
 import pytest
 from scheduler_world import MEDIA, SchedulerWorld
 
-from pop_stream.model.events.scheduling import (
-    InsightTick,
-)
+from pop_stream.model.events.scheduling import InsightTick
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pop_stream.scheduler.ownership import PartitionOwnership
+from pop_stream.scheduler.insight_registry import PartitionOwnership
 
 
 class Watch:

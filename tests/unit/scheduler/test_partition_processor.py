@@ -16,11 +16,7 @@ from msgspec.structs import replace as replace_struct
 from scheduler_world import MEDIA, PARTITIONS, TOPICS, SchedulerWorld, scheduler_on
 
 from pop_stream.model.errors import UnavailableError
-from pop_stream.model.events.codec import (
-    decode_ready,
-    encode,
-    frame,
-)
+from pop_stream.model.events.codec import decode_ready, encode, frame
 from pop_stream.model.events.scheduling import (
     Claim,
     Command,

@@ -7,9 +7,7 @@ from backlogs import START, settled
 from scheduler_world import MEDIA, SchedulerWorld
 
 from pop_stream.model.definitions import Customer
-from pop_stream.model.events.scheduling import (
-    InsightTick,
-)
+from pop_stream.model.events.scheduling import InsightTick
 from pop_stream.policy.insight_scheduler import PlannedRound
 
 

@@ -7,12 +7,8 @@ from fakes import FixedLags
 from scheduler_world import MEDIA, TOPICS, SchedulerWorld
 
 from pop_stream.model.definitions import Customer
-from pop_stream.model.events.codec import (
-    decode_ready,
-)
-from pop_stream.model.events.scheduling import (
-    InsightTick,
-)
+from pop_stream.model.events.codec import decode_ready
+from pop_stream.model.events.scheduling import InsightTick
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.scheduler.ticker import Ticker
 

@@ -18,8 +18,14 @@ from pop_stream.model.events.scheduling import Command, Origin, Settlement
 from pop_stream.model.retry import Backoff
 from pop_stream.policy.backlog import attempts as attempts_module
 from pop_stream.policy.backlog import state as state_module
-from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES
-from pop_stream.policy.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.policy.backlog.agenda_index import (
+    CLAIMED,
+    EMITTED,
+    HELD,
+    NO_OVERRIDES,
+    READY,
+    WAITING,
+)
 from pop_stream.policy.fairness.flow import Share
 
 NOW = START.timestamp()

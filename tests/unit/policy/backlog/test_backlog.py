@@ -16,8 +16,7 @@ from backlogs import (
 
 from pop_stream.model.definitions import Insight
 from pop_stream.model.events.scheduling import Command, Origin
-from pop_stream.policy.backlog.backlog import Backlog
-from pop_stream.policy.backlog.page import (
+from pop_stream.policy.backlog.agenda_index import (
     CLAIMED,
     EMITTED,
     GONE,
@@ -28,6 +27,7 @@ from pop_stream.policy.backlog.page import (
     ref_of,
     slots_of_bitmap,
 )
+from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.delta import AgendaRecord, Delta, FairnessState
 from pop_stream.policy.fairness.flow import Share
 

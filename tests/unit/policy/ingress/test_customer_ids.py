@@ -27,7 +27,7 @@ from pop_stream.model.tenancy import (
     is_qualified,
     qualified_id,
 )
-from pop_stream.policy.ingress.submission import VisibleTemplates
+from pop_stream.policy.ingress.admission import VisibleTemplates
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
 

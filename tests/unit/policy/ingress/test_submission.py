@@ -8,7 +8,7 @@ from pop_stream.model.definitions import VersionedTemplate
 from pop_stream.model.errors import MissingDefinitionError, SubmissionError
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.template import AgendaTemplate
-from pop_stream.policy.ingress.submission import parse_submission
+from pop_stream.policy.ingress.admission import parse_submission
 
 SKELETON = {"customer_id": "acme", "operations": [{"name": "a", "type": "noop"}]}
 

@@ -6,7 +6,7 @@ import pytest
 from backlogs import START, backlog, cancel, incomparable_origins, placed, settled, several
 
 from pop_stream.model.events.scheduling import Command
-from pop_stream.policy.backlog.page import READY
+from pop_stream.policy.backlog.agenda_index import READY
 from pop_stream.policy.fairness.flow import HALF_LIFE_S, Share
 from pop_stream.policy.flow_control import forecast
 
