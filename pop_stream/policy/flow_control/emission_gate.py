@@ -3,10 +3,10 @@
 The gate keeps the topic short: order is decided as late as possible.
 
 Each agenda goes to the partition where the fewest wait. A partition has one puller. By key
-alone it gets its part of the records whatever that puller is busy with: one that runs long agendas is
-sent as much as the others, what it cannot take fills the insight's depth, and the others'
-runners stand idle. Joining the shortest queue keeps them busy: Winston, "Optimality of the
-Shortest Line Discipline", Journal of Applied Probability 1977.
+alone it gets its part of the records whatever that puller is busy with: one that runs long
+agendas is sent as much as the others, what it cannot take fills the insight's depth, and the
+others' runners stand idle. Joining the shortest queue keeps them busy: Winston, "Optimality of
+the Shortest Line Discipline", Journal of Applied Probability 1977.
 """
 
 from collections.abc import Callable, Iterable, Sequence
