@@ -129,7 +129,7 @@ async def spoil(settings: Settings) -> set[tuple[str, int, int]]:
 
 
 async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(system, monkeypatch):
-    monkeypatch.setattr(insight, "EVERY_S", 0.0)
+    monkeypatch.setattr(insight, "CHECKPOINT_EVERY_S", 0.0)
     await system.submit("acme", 30)
     await system.submit("held", 2)
 

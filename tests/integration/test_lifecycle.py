@@ -283,7 +283,7 @@ class Story:
                 at=now,
                 insight_id="media",
                 attempt=attempt,
-                placed=msgspec.Raw(encode(placed)),
+                routed=msgspec.Raw(encode(placed)),
             )
         )
 

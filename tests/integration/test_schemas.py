@@ -169,7 +169,7 @@ EVERY_DAY = (
     "refused",
     "emitted",
     "claimed",
-    "renewed",
+    "heartbeat",
     "progressed",
     "succeeded",
     "failed",

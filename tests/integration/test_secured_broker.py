@@ -86,12 +86,8 @@ async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
         async with asyncio.timeout(WITHIN_S):
             while done != {"a1", "a2"}:
                 for records in (await events.getmany(timeout_ms=200)).values():
-                    events = [
-                        one for record in records for one in decode_lifecycle(record.value)
-                    ]
-                    done |= {
-                        one.agenda_id for one in events if isinstance(one, AgendaSucceeded)
-                    }
+                    seen = [one for record in records for one in decode_lifecycle(record.value)]
+                    done |= {one.agenda_id for one in seen if isinstance(one, AgendaSucceeded)}
         # The rollup was not started; all others are there.
         async with DefinitionFollower(settings, client_id="test") as follower:
             absent = await liveness.find_stalled_parts(settings, follower.current)
