@@ -36,7 +36,7 @@ def _routes() -> list[Route]:
     captured: list[Route] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "pop_stream.api.routes.table.register", lambda _, table, __: captured.extend(table)
+            "pop_stream.api.app.register", lambda _, table, __: captured.extend(table)
         )
         create_app(ports(), Settings())
     return captured

@@ -184,7 +184,7 @@ async def test_a_whole_number_is_one_however_json_writes_it_and_nothing_else_is(
 
 
 async def test_a_pool_shows_all_its_insights_however_many(api, monkeypatch):
-    monkeypatch.setattr("pop_stream.model.definition_lists.MAX_LISTED", 3)
+    monkeypatch.setattr("pop_stream.api.definitions.resource.MAX_LISTED", 3)
     await api.call("POST", "/v1/pools", {"id": "gpu", "max_in_flight": 1})
     names = [f"i{number}" for number in range(8)]
     for name in names:

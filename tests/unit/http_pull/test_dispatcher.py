@@ -148,9 +148,7 @@ async def test_nothing_is_claimed_for_callers_while_much_is_not_published_yet(
         await stop.wait()
 
     monkeypatch.setattr(publisher, "publish", slow)
-    monkeypatch.setattr(
-        "pop_stream.puller.consuming.subscription.run_subscription", run_subscription
-    )
+    monkeypatch.setattr("pop_stream.http_pull.dispatcher.run_subscription", run_subscription)
     async with asyncio.TaskGroup() as feeds:
         dispatch = dispatcher._open("media", feeds)
         await until(lambda: contexts)

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from pop_stream.api.http.metrics import Metrics
 from prometheus_client import CollectorRegistry
 from typer.main import get_command
 
 from pop_stream.__main__ import app
+from pop_stream.api.http.server import Metrics
 from pop_stream.cli.generate import schemas
 from pop_stream.clock import WallClock
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
