@@ -69,4 +69,4 @@ async def test_a_crash_of_the_database_takes_rows_and_offsets_together(tmp_path)
         finally:
             await postgres.stop()
     assert answered >= 200
-    assert offsets == {0: rows}
+    assert offsets.get(0, 0) == rows  # all of it may be lost: nothing waits for the disk
