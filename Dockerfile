@@ -1,5 +1,8 @@
 # syntax=docker/dockerfile:1
-FROM python:3.13-slim AS build
+# A name may stand for another image tomorrow; `make image` builds on the digest it has now, and
+# says which: PYTHON_IMAGE=python:3.13-slim@sha256:...
+ARG PYTHON_IMAGE=python:3.13-slim
+FROM ${PYTHON_IMAGE} AS build
 # For processors that a package has no wheel for; faust-streaming has none for arm64.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
@@ -16,9 +19,9 @@ COPY README.md LICENSE ./
 COPY pop_stream pop_stream
 COPY sql sql
 COPY topics topics
-RUN uv build --wheel --out-dir /dist && uv pip install --no-deps /dist/*.whl
+RUN uv build --wheel --build-constraints requirements.lock --require-hashes --out-dir /dist && uv pip install --no-deps /dist/*.whl
 
-FROM python:3.13-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/pop-stream pop-stream
 COPY --from=build /opt/pop-stream /opt/pop-stream
 ENV PATH=/opt/pop-stream/bin:$PATH PYTHONUNBUFFERED=1

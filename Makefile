@@ -11,7 +11,8 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev chaos test check house format generate verify lock coverage ci clean
+.PHONY: help setup demo dev chaos test check house format generate verify lock audit image \
+  coverage ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,8 +28,9 @@ dev: $(READY) ## Run everything on this machine, until Ctrl-C (ARGS="--port 8081
 chaos: $(READY) ## Kill and freeze parts under load, then audit (ARGS="--seed 7 --kills 20")
 	@$(PY) -m pop_stream chaos --kills 8 --freezes 2 --seconds 40 --rate 20 $(ARGS)
 
+# In the order of folders: files that wait for servers come first, and short ones fill the end.
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
-	$(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## Format, lint, types, imports, and whether generated files are current
 	$(VENV)/bin/ruff format --check .
@@ -55,11 +57,22 @@ lock: $(READY) ## Write requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --no-emit-find-links --no-header --all-extras --group dev \
 	  pyproject.toml -o requirements.lock
 
+audit: $(READY) ## Look for known vulnerabilities of what is locked (ARGS=--strict)
+	@$(PY) tests/support/audit.py $(ARGS)
+
+image: ## Build the image on the digest that its base image has now
+	@set -eu; name=$$(sed -n 's/^ARG PYTHON_IMAGE=//p' Dockerfile); \
+	digest=$$(docker buildx imagetools inspect "$$name" --format '{{.Manifest.Digest}}') \
+	  || { echo "The digest of $$name cannot be looked up; see above." >&2; exit 1; }; \
+	echo "Building on $$name@$$digest"; \
+	docker build --build-arg "PYTHON_IMAGE=$$name@$$digest" \
+	  --tag "pop-stream:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" .
+
 coverage: $(READY) ## Check that the tests of the core reach every branch of it
 	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties tests/lab/unit tests/lab/properties
 	$(VENV)/bin/coverage report
 
-ci: coverage test ## All of the above that can fail
+ci: coverage test audit ## All of the above that can fail
 
 clean: ## Remove .venv and caches; the data of dev and demo stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

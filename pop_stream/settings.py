@@ -1,21 +1,39 @@
 """What an operator may set: environment variables with the prefix POP_."""
 
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Days = Annotated[timedelta, Field(ge=timedelta(hours=1), le=timedelta(days=36_500))]
 Seconds = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=1))]
 
+
+def _check_network(text: str) -> str:
+    ip_network(text)
+    return text
+
+
+Network = Annotated[str, AfterValidator(_check_network)]
+
 Leeway = Annotated[timedelta, Field(ge=timedelta(0), le=timedelta(minutes=5))]
 JwtAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host by this name, or of this address, is reached from this machine alone."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 class Settings(BaseSettings):
@@ -57,6 +75,11 @@ class Settings(BaseSettings):
     http_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         default=8080, description="Where the API listens; 0 takes a free port."
     )
+    http_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names by which an API that asks nobody who calls may be called, beside "
+        "localhost, the names in POP_HTTP_HOST and POP_API_URL, and any address; JSON list.",
+    )
     api_url: str = Field(
         default="http://127.0.0.1:8080",
         description="Where the command line and pullers find the API.",
@@ -74,12 +97,17 @@ class Settings(BaseSettings):
         description="Whether records of `pop.submissions` must name their sender, by a key or "
         "token in the header `authorization`. With `optional`, records without one are taken.",
     )
-    signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
-        default=None,
-        description="Shared by all processes of API and ingest: signs what the API has "
-        "checked, so that no caller's key goes through Kafka, and workers' lease tokens. "
-        "Needed with POP_INGEST_AUTH=required, and by an API that asks who calls if "
-        "POP_POSTGRES_DSN has no password: that signs lease tokens otherwise.",
+    defined_customers_only: bool = Field(
+        default=False,
+        description="Refuse agendas of customers that are not defined. The same for API and "
+        "ingest; without it, such a customer has weight 1 and no limits of its own.",
+    )
+    signing_secrets: tuple[Annotated[SecretStr, Field(min_length=32)], ...] = Field(
+        default=(),
+        description="JSON list, newest first, shared by API, ingest, rollup and doctor: signs "
+        "what API and ingest write to Kafka, which nobody else's word can stand in for then, "
+        "and workers' lease tokens. The first signs, each is believed. Needed by an API that "
+        "asks who calls, and with POP_INGEST_AUTH=required.",
     )
     jwt_issuer: str | None = Field(
         default=None, description="Claim `iss` of bearer tokens; no token is taken if unset."
@@ -112,6 +140,25 @@ class Settings(BaseSettings):
     )
     max_batch_agendas: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10_000, description="Most agendas in one request."
+    )
+    max_templates: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1_000, description="Templates of one customer; one more is refused with 409."
+    )
+    max_keys: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=100,
+        description="Keys of one customer that have not ended; one more is refused with 409.",
+    )
+    max_changes_per_hour: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1_000,
+        description="Changes of templates and keys by one customer; one more gets 429.",
+    )
+    max_streams: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=500,
+        description="Event streams that one customer has open at one process of the API; one "
+        "more gets 429.",
+    )
+    kept_versions: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=100, description="Versions of each definition that are kept to be read."
     )
     publish_timeout: Seconds = Field(
         default=timedelta(seconds=10),
@@ -152,6 +199,11 @@ class Settings(BaseSettings):
     allowed_commands: tuple[str, ...] = Field(
         default=(),
         description="Programs the `command` handler may run; JSON list; none if empty.",
+    )
+    http_networks: tuple[Network, ...] = Field(
+        default=(),
+        description="Internal networks that the `http` handler may call, as 10.1.0.0/16, "
+        "redirects included; JSON list. Whoever submits names the address.",
     )
     puller_concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=8, description="Agendas one puller process runs at a time."
@@ -204,7 +256,7 @@ class Settings(BaseSettings):
         description="Each customer's secret is made from these; JSON list, newest first; "
         "without any, no webhook is sent. With several, each signs.",
     )
-    webhook_networks: tuple[str, ...] = Field(
+    webhook_networks: tuple[Network, ...] = Field(
         default=(),
         description="Internal networks that webhooks may go to, as 10.1.0.0/16; JSON list.",
     )
@@ -217,12 +269,16 @@ class Settings(BaseSettings):
     @property
     def listens_on_loopback(self) -> bool:
         """Whether only this machine reaches the API."""
-        if self.http_host == "localhost":
-            return True
-        try:
-            return ip_address(self.http_host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.http_host)
+
+    @property
+    def api_names(self) -> tuple[str, ...]:
+        """Names by which callers know the API, as far as settings say."""
+        return (
+            *self.http_hosts,
+            self.http_host,
+            urlsplit(self.api_url).hostname or "localhost",
+        )
 
     @property
     def requires_authentication(self) -> bool:
@@ -232,39 +288,36 @@ class Settings(BaseSettings):
         return self.auth == "required"
 
     @property
-    def signing_key(self) -> bytes | None:
-        """`signing_secret`, to seal and to judge with; None if there is none."""
-        return self.signing_secret.get_secret_value().encode() if self.signing_secret else None
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """`signing_secrets`, to sign and to check with; the first signs."""
+        return tuple(one.get_secret_value().encode() for one in self.signing_secrets)
 
     @property
-    def lease_signing_key(self) -> bytes:
+    def lease_signing_keys(self) -> tuple[bytes, ...]:
         """What lease tokens are signed with; the same in every process of the API.
 
-        `signing_secret`, or else the database's address, which they share; it is as secret as
-        the password in it.
+        An API that asks nobody who calls may do without secrets: then it is the database's
+        address, which its processes share.
         """
-        secret = self.signing_secret or self.postgres_dsn
-        return secret.get_secret_value().encode()
+        return self.signing_keys or (self.postgres_dsn.get_secret_value().encode(),)
 
     @model_validator(mode="after")
     def _check_ingest_secret(self) -> Self:
-        if self.ingest_auth == "required" and self.signing_secret is None:
+        if self.ingest_auth == "required" and not self.signing_secrets:
             msg = (
-                "POP_INGEST_AUTH=required needs POP_SIGNING_SECRET, 32 characters or more, the "
-                "same for API and ingest: without it, what the API takes is refused"
+                "POP_INGEST_AUTH=required needs POP_SIGNING_SECRETS, of 32 characters or more, "
+                "the same for API and ingest: without it, what the API takes is refused"
             )
             raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
-    def _check_lease_secret(self) -> Self:
-        dsn = urlsplit(self.postgres_dsn.get_secret_value())
-        has_secret = self.signing_secret is not None or dsn.password or "password=" in dsn.query
-        if self.requires_authentication and not has_secret:
+    def _check_api_secret(self) -> Self:
+        if self.requires_authentication and not self.signing_secrets:
             msg = (
-                "an API that asks who calls needs POP_SIGNING_SECRET, 32 characters or more, "
-                "the same in all its processes, or a password in POP_POSTGRES_DSN: without "
-                "either, anyone could sign a lease token"
+                "an API that asks who calls needs POP_SIGNING_SECRETS, of 32 characters or "
+                "more, the same for ingest and rollup: without it, anyone could sign a lease "
+                "token, and whoever writes to Kafka could speak for every customer"
             )
             raise ValueError(msg)
         return self

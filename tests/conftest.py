@@ -6,18 +6,46 @@ started once, on first use.
 
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+import pytest_timeout
 from databases import database
+from deadlines import quiet_s
 from pydantic import SecretStr
 
 from pop_stream.devserver.servers import DevServers
 from pop_stream.settings import Settings
+
+pytest_plugins = ["leaks"]
+
+
+@pytest.hookimpl
+def pytest_timeout_set_timer(item: Any, settings: Any) -> bool:
+    """Let the time limit of a test, too, follow the machine."""
+    ends_s = quiet_s() + settings.timeout
+
+    def look(*_: object) -> None:
+        left_s = ends_s - quiet_s()
+        if left_s <= 0:
+            pytest_timeout.timeout_sigalrm(item, settings)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.1))
+
+    def cancel() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    item.cancel_timeout = cancel
+    signal.signal(signal.SIGALRM, look)
+    look()
+    return True
 
 
 @dataclass(frozen=True)

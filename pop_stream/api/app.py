@@ -13,7 +13,7 @@ from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints, StreamTiming
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
-from pop_stream.api.http.access import AccessGuard, AllowAll, RequestAuthenticator
+from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.openapi import Document
 from pop_stream.api.http.server import Metrics, add_correlation_id, around_requests
@@ -101,7 +101,10 @@ def create_app(
     app.cleanup_ctx.append(endpoints.streams.run)
     app.on_shutdown.append(endpoints.streams.close)
     app.on_shutdown.append(endpoints.pulls.close)
-    register(app, table, AccessGuard(ports.authenticator, tick=timing.tick))
+    is_open = not settings.requires_authentication
+    foreign_pages = ForeignPages(settings.api_names) if is_open else None
+    guard = AccessGuard(ports.authenticator, tick=timing.tick, foreign_pages=foreign_pages)
+    register(app, table, guard)
     return app
 
 
@@ -112,18 +115,24 @@ def _endpoints(
     document: Document,
     timing: StreamTiming,
 ) -> Endpoints:
+    body_reader = BodyReader(settings)
     validator = _submission_validator(ports, settings)
-    submissions = _submissions(ports, settings, metrics, validator)
-    definitions = _resources(ports, settings)
+    submissions = _submissions(ports, settings, metrics, validator, body_reader)
+    definitions: Mapping[Kind, DefinitionEndpoints] = {
+        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
+        for kind in KINDS
+    }
     return Endpoints(
         owners=_owners(ports),
         submissions=submissions,
         progress=ProgressEndpoints(ports.summaries),
-        commands=_commands(ports, settings),
+        commands=_commands(ports, settings, body_reader),
         lists=AgendaListEndpoints(ports.agendas),
-        pulls=_pulls(ports, settings),
+        pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
-        streams=StreamEndpoints(ports.summaries, metrics, timing),
+        streams=StreamEndpoints(
+            ports.summaries, metrics, timing, max_streams=settings.max_streams
+        ),
         health=_health(ports, settings),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
@@ -131,12 +140,10 @@ def _endpoints(
             validator,
             submissions,
             ports.summaries,
-            BodyReader(settings),
+            body_reader,
         ),
-        resubmissions=ResubmissionEndpoints(
-            ports.agendas, validator, submissions, BodyReader(settings)
-        ),
-        keys=KeyEndpoints(ports.keys, ports.clock, BodyReader(settings), ports.on_defined),
+        resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
+        keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         metrics=metrics,
         document=document.get,
@@ -144,13 +151,18 @@ def _endpoints(
 
 
 def _submissions(
-    ports: ApiPorts, settings: Settings, metrics: Metrics, validator: SubmissionValidator
+    ports: ApiPorts,
+    settings: Settings,
+    metrics: Metrics,
+    validator: SubmissionValidator,
+    body_reader: BodyReader,
 ) -> SubmissionEndpoints:
     return SubmissionEndpoints(
         validator,
         ports.publisher,
         SubmissionDeduplicator(ports.summaries, ports.clock),
         SubmissionQuota(ports.quota_ledger or _local_quota_ledger(ports.definitions)),
+        body_reader,
         settings=settings,
         metrics=metrics,
     )
@@ -169,32 +181,25 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         ports.definitions,
         lambda: ports.new_id(ports.clock.now()),
         largest=settings.max_agenda_bytes,
+        defined_only=settings.defined_customers_only,
     )
 
 
-def _resources(ports: ApiPorts, settings: Settings) -> Mapping[Kind, DefinitionEndpoints]:
-    body_reader = BodyReader(settings)
-    return {
-        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
-        for kind in KINDS
-    }
-
-
-def _commands(ports: ApiPorts, settings: Settings) -> CommandEndpoints:
+def _commands(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> CommandEndpoints:
     return CommandEndpoints(
         summaries=ports.summaries,
         agendas=ports.agendas,
         publisher=ports.publisher,
         clock=ports.clock,
-        body_reader=BodyReader(settings),
-        topic=Topics(settings.topic_prefix).agenda_events,
+        body_reader=body_reader,
+        settings=settings,
     )
 
 
-def _pulls(ports: ApiPorts, settings: Settings) -> PullEndpoints:
+def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> PullEndpoints:
     return PullEndpoints(
         leases=LeaseVerifier(
-            LeaseTokens(settings.lease_signing_key),
+            LeaseTokens(settings.lease_signing_keys),
             ports.deliveries,
             ports.summaries,
             ports.definitions,
@@ -206,7 +211,7 @@ def _pulls(ports: ApiPorts, settings: Settings) -> PullEndpoints:
         deliveries=ports.deliveries,
         publisher=ports.publisher,
         clock=ports.clock,
-        body_reader=BodyReader(settings),
+        body_reader=body_reader,
         topic=Topics(settings.topic_prefix).agenda_events,
     )
 

@@ -1,16 +1,16 @@
 """Commands for agendas, their results, and the lists that agendas are chosen from."""
 
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, field
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pop_stream.api_models.base import ExternalId, Instant, Percent, ResponseModel
 from pop_stream.api_models.submissions import Links
 from pop_stream.model.agenda import Id, Name, OwnId
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
-from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
+from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.policy.lifecycle.states import State
 
 BulkAction = Literal["cancel", "hold", "release", "reprioritise", "rerun", "delete"]
@@ -72,8 +72,8 @@ class Selection(BaseModel):
     external_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     correlation_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     state: Annotated[tuple[State, ...], Field(max_length=len(State))] = ()
-    accepted_from: Annotated[AwareDatetime, INSTANT] | None = None
-    accepted_before: Annotated[AwareDatetime, INSTANT] | None = None
+    accepted_from: InstantField | None = None
+    accepted_before: InstantField | None = None
 
 
 class BulkCommand(Reprioritisation):
@@ -145,6 +145,14 @@ class ListedAgenda(ResponseModel, frozen=True):
     waiting_until: Instant | None
     waiting_for: WaitReason | None
     stopping: StopReason | None
+
+
+class SelectedAgendas(ResponseModel, frozen=True):
+    """A page of agendas of which only some fields were asked for; else as `AgendaList`."""
+
+    total: int
+    agendas: Sequence[Mapping[str, Any]]
+    next: str | None
 
 
 class AgendaList(ResponseModel, frozen=True):

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pop_stream.api_models.base import Instant, ResponseModel
 from pop_stream.model.agenda import Id
 from pop_stream.model.api_keys import MAX_GRACE
 from pop_stream.model.identity import Role
-from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
+from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 
 MAX_PAGE_SIZE: Final = 500
 """Most keys or entries of one page."""
@@ -39,7 +39,7 @@ class KeyRequest(BaseModel):
         json_schema_extra=_allow_duplicates,
     )
     title: Annotated[str, StringConstraints(max_length=200)] = ""
-    expires_at: Annotated[AwareDatetime, INSTANT] | None = None
+    expires_at: InstantField | None = None
 
 
 class Rotation(BaseModel):

@@ -4,13 +4,13 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from pop_stream.api_models.agendas import AgendaProgress
 from pop_stream.api_models.base import Instant, ResponseModel, SubmittedAgenda
 from pop_stream.model.agenda import Id, Name
 from pop_stream.model.events.lifecycle import StopReason
-from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
+from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH
 
 MAX_PULL_COUNT: Final = 100
@@ -59,8 +59,8 @@ class OperationReport(_Request):
     state: Literal["waiting", "running", "succeeded", "failed"]
     percent: Annotated[float, Field(ge=0, le=100)] = 0
     message: Text = ""
-    started_at: Annotated[AwareDatetime, INSTANT] | None = None
-    ended_at: Annotated[AwareDatetime, INSTANT] | None = None
+    started_at: InstantField | None = None
+    ended_at: InstantField | None = None
     result: JsonValue = Field(default=None, description="With success; at most 256 KiB.")
     diagnostics: Annotated[tuple[DiagnosticReport, ...], Field(max_length=10)] = ()
     tries: Annotated[int, Field(ge=1, le=1_000), WHOLE_NUMBER] = 1
@@ -110,9 +110,8 @@ class PulledAgenda(ResponseModel, frozen=True):
     Attributes:
         attempt: From 1; part of every path that reports on it.
         lease_ms: Report something within it, or the agenda goes to someone else.
-        resumes: Whether operations may have succeeded in earlier attempts.
-        progress: What earlier attempts left; null if there were none, or if it cannot be
-            read now: then read it before you begin.
+        progress: What earlier attempts left; null in the first, or if it cannot be read now:
+            then read it before you begin.
         lease_token: Proves that the caller holds the attempt; send it with every report.
     """
 
@@ -124,7 +123,6 @@ class PulledAgenda(ResponseModel, frozen=True):
     accepted_at: Instant
     emitted_at: Instant
     agenda: SubmittedAgenda
-    resumes: bool
     progress: AgendaProgress | None
     lease_token: str
 

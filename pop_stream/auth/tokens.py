@@ -149,4 +149,7 @@ def bearer_token(authorization: str | None) -> str:
     if scheme.lower() != _SCHEME or not token.strip():
         msg = "send `Authorization: Bearer <key or token>`; `pop-stream key create` makes a key"
         raise UnauthenticatedError(msg)
+    if not token.isascii():
+        msg = "a key or a token is plain ASCII; send it as it was given out"
+        raise UnauthenticatedError(msg)
     return token.strip()

@@ -74,7 +74,7 @@ def rotate(
     ] = 60,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a key with the powers of another, which ends after a while."""
+    """Make a key with the powers and expiry of another, which ends after a while."""
     from pop_stream.auth.keys import make_key
     from pop_stream.clock import WallClock
 

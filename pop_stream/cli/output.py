@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 JsonFlag = Annotated[
@@ -26,12 +26,12 @@ def emit(value: Mapping[str, Any] | msgspec.Struct) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A plain table; columns whose heading starts with `#` hold numbers."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[RenderableType]]) -> Table:
+    """A plain table; columns whose heading starts with `#` hold numbers, which never wrap."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         if column.startswith("#"):
-            shown.add_column(column.removeprefix("#"), justify="right")
+            shown.add_column(column.removeprefix("#"), justify="right", no_wrap=True)
         else:
             shown.add_column(column)
     for row in rows:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
-from pop_stream.api_models.commands import AgendaList, ListedAgenda, Selection
+from pop_stream.api_models.commands import AgendaList, ListedAgenda, SelectedAgendas, Selection
 from pop_stream.api_models.queues import WhyView
 from pop_stream.api_models.submissions import (
     AcceptedAgenda,
@@ -148,10 +148,34 @@ class AgendaCalls(Calls):
         Raises:
             ApiError: If there is no answer.
         """
-        order = "newest" if newest_first else "oldest"
-        query = [*pairs(_query(where or Selection())), ("order", order), ("limit", str(limit))]
-        query += [("cursor", cursor)] if cursor else []
+        query = _page_query(where, newest_first=newest_first, limit=limit, cursor=cursor)
         return await self._transport.read(AgendaList, "agendas", query=query)
+
+    async def fields(
+        self,
+        names: Sequence[str],
+        where: Selection | None = None,
+        *,
+        newest_first: bool = True,
+        limit: int = _PAGE,
+        cursor: str | None = None,
+    ) -> SelectedAgendas:
+        """One page as `page` gives it, each agenda with only these of its fields.
+
+        Args:
+            names: Of a `ListedAgenda`, one at least.
+            where: Which; all of them if None.
+            newest_first: By acceptance.
+            limit: 1 to 500.
+            cursor: `next` of the page before.
+
+        Raises:
+            ApiRefusedError: If a name is none of its fields.
+            ApiError: If there is no answer.
+        """
+        query = _page_query(where, newest_first=newest_first, limit=limit, cursor=cursor)
+        query.append(("fields", ",".join(names)))
+        return await self._transport.read(SelectedAgendas, "agendas", query=query)
 
     async def agendas(
         self, where: Selection | None = None, *, newest_first: bool = True
@@ -212,6 +236,14 @@ class AgendaCalls(Calls):
 
 def _list(submissions: Sequence[Submission]) -> bytes:
     return b"[" + b",".join(map(to_json, submissions)) + b"]"
+
+
+def _page_query(
+    where: Selection | None, *, newest_first: bool, limit: int, cursor: str | None
+) -> list[tuple[str, str]]:
+    order = "newest" if newest_first else "oldest"
+    query = [*pairs(_query(where or Selection())), ("order", order), ("limit", str(limit))]
+    return [*query, ("cursor", cursor)] if cursor else query
 
 
 def _query(where: Selection) -> Mapping[str, Sequence[str] | str]:

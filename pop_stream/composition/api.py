@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.http.access import AllowAll, RequestAuthenticator
 from pop_stream.api.http.server import serve
+from pop_stream.background import background
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
 from pop_stream.composition.quotas import quota_gossip_of
@@ -17,6 +18,7 @@ from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
 from pop_stream.postgres.agendas import PostgresAgendas
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
@@ -42,13 +44,9 @@ async def run_api(
         on_url: Called with the address once it accepts connections.
     """
     async with open_ports(settings) as ports:
-        dispatching = asyncio.create_task(
-            Dispatcher(settings, ports.publisher, WallClock()).run()
-        )
-        try:
+        dispatcher = Dispatcher(settings, ports.publisher, WallClock())
+        async with background(dispatcher=dispatcher.run()):
             await serve(create_app(ports, settings), settings, stop, on_url=on_url)
-        finally:
-            await _ended(dispatching)
 
 
 @asynccontextmanager
@@ -59,19 +57,25 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         publish = await enter(connections.publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
+        limits = CustomerLimits(
+            templates=settings.max_templates,
+            keys=settings.max_keys,
+            changes_per_hour=settings.max_changes_per_hour,
+            versions=settings.kept_versions,
+        )
         topics = Topics(settings.topic_prefix)
         publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
-        publishing = asyncio.create_task(publication.run(lambda: definitions.versions_by_key))
-        stack.push_async_callback(_ended, publishing)
+        publishing = publication.run(lambda: definitions.versions_by_key)
+        await enter(background(definition_publication=publishing))
         yield ApiPorts(
             publisher=publish,
             summaries=PostgresSummaryReader(pool),
             agendas=PostgresAgendas(pool),
             definitions=definitions,
-            definition_store=PostgresDefinitions(pool),
+            definition_store=PostgresDefinitions(pool, limits),
             on_defined=publication.wake,
             questions=await enter(KafkaQueueQueries(settings, publish, definitions)),
-            keys=PostgresKeys(pool),
+            keys=PostgresKeys(pool, limits),
             audit=PostgresAuditLog(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
@@ -80,12 +84,6 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
         )
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, ignoring its errors."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def authenticator(

@@ -10,6 +10,7 @@ from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
 
@@ -28,7 +29,7 @@ async def open_sender_authenticator(
     async with open_pool(settings) as pool:
         yield SenderAuthenticator(
             credentials(settings, pool, definitions),
-            secret=settings.signing_key,
+            signer=RecordSigner(settings.signing_keys),
             is_strict=settings.ingest_auth == "required",
         )
 

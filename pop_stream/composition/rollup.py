@@ -11,7 +11,7 @@ from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.composition.reconciler import open_reconciler
 from pop_stream.kafka import connections
 from pop_stream.kafka.errors import KafkaError
-from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
+from pop_stream.kafka.unreadable_records import register_counters
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.publisher import Publisher
@@ -72,7 +72,7 @@ async def _reconcile(
 ) -> None:
     """Requeue agendas that no scheduler has, until `stop`; waits for brokers and database."""
     registry = CollectorRegistry()
-    registry.register(UNREADABLE_RECORDS)
+    register_counters(registry)
     metrics = ReconciliationMetrics(registry)
     host, port = settings.metrics_host, settings.rollup_metrics_port
     async with serve_metrics(registry, host, port):

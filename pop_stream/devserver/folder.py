@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -35,9 +35,10 @@ class DataFolder:
 
     def __enter__(self) -> Self:
         try:
-            for folder in (self.path, self.kafka, self.postgres):
-                folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self.kafka, self.postgres):
+                make_private(folder)
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             msg = f"Cannot use the data folder {self.path}: {error}. Choose one you may write."
             raise DevServerError(msg) from error
@@ -59,6 +60,20 @@ class DataFolder:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
+
+    def signing_secret(self) -> str:
+        """What the parts that work on these data sign with; made by the first to ask.
+
+        It lasts as long as the data: what was signed with another is not believed.
+        """
+        kept = self.path / "signing-secret"
+        if not kept.exists():
+            made = kept.with_suffix(".new")
+            made.unlink(missing_ok=True)
+            made.touch(mode=0o600)
+            made.write_text(secrets.token_hex(32))
+            made.rename(kept)
+        return kept.read_text()
 
     def port(self, name: str) -> int:
         """The loopback port of a server: the remembered one while free, else a new one.
@@ -90,6 +105,26 @@ class DataFolder:
                 return port
         msg = f"No free loopback port between {PORTS.start} and {PORTS.stop}"
         raise DevServerError(msg)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, or close one that is there: other users cannot look into it.
+
+    For root, who runs PostgreSQL as another user, they can pass through it if they could.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = 0o711 if os.geteuid() == 0 else 0o700
+    folder.chmod(folder.stat().st_mode & kept)
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Close to other users all files that this process, and those it starts, make meanwhile."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def is_free_port(port: int) -> bool:

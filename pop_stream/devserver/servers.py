@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from pop_stream.devserver.class_data_cache import with_class_data_cache
 from pop_stream.devserver.errors import DevServerError, ServerStartError
-from pop_stream.devserver.folder import DataFolder
+from pop_stream.devserver.folder import DataFolder, private_files
 from pop_stream.devserver.jars import default_cache, kafka_jars
 from pop_stream.devserver.jvm import Jvm
 from pop_stream.devserver.kafka import Kafka, plan_cluster
@@ -67,7 +67,12 @@ class DevServers:
             JarsUnavailableError: If Kafka is neither cached nor to be fetched.
             ServerStartError: If a server does not come up.
         """
-        self._locks.enter_context(self._folder)
+        self._locks.enter_context(private_files())
+        try:
+            self._locks.enter_context(self._folder)
+        except BaseException:
+            self._locks.close()
+            raise
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start_kafka())
@@ -85,6 +90,11 @@ class DevServers:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()
+
+    @property
+    def signing_secret(self) -> str:
+        """What parts that work on the data of these servers sign with."""
+        return self._folder.signing_secret()
 
     @property
     def processes(self) -> Mapping[str, int]:

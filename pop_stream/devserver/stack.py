@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from pop_stream.composition.client import open_client
 from pop_stream.devserver.errors import DevServerError
-from pop_stream.devserver.folder import is_free_port
+from pop_stream.devserver.folder import is_free_port, private_files
 from pop_stream.devserver.plan import StackPlan
 from pop_stream.devserver.servers import DevServers
 from pop_stream.devserver.supervisor import Part, PartStatus, Supervisor, command_part
@@ -103,6 +103,7 @@ class Stack:
         """
         insights = self._plan.insights()
         async with AsyncExitStack() as opening:
+            opening.enter_context(private_files())
             overrides = await self._enter_servers(opening)
             self.settings = load_settings(overrides)
             done = await provisioning.migrate(self.settings)
@@ -180,6 +181,8 @@ class Stack:
             overrides["replication_factor"] = self._plan.brokers
         if not os.environ.get("POP_KAFKA_BOOTSTRAP"):
             overrides["kafka_bootstrap"] = self._servers.bootstrap
+            if not os.environ.get("POP_SIGNING_SECRETS"):
+                overrides.setdefault("signing_secrets", (self._servers.signing_secret,))
         if not os.environ.get("POP_POSTGRES_DSN"):
             overrides["postgres_dsn"] = self._servers.dsn
         return overrides

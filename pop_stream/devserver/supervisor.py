@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from pop_stream.clock import wait_until_set
+from pop_stream.devserver.folder import make_private
 from pop_stream.operations.errors import CommandError
 from pop_stream.operations.lifetime import STOP_WITH_PARENT
 
@@ -137,7 +138,7 @@ class Supervisor:
         self._lifeline: tuple[int, int] = (-1, -1)
 
     async def __aenter__(self) -> Self:
-        self.logs.mkdir(parents=True, exist_ok=True)
+        make_private(self.logs)
         self._lifeline = os.pipe()
         return self
 

@@ -208,7 +208,7 @@ class Dispatcher:
             auto_offset_reset="latest",
             partition_assignment_strategy=(RoundRobinAssignor,),
         )
-        async with clients.started(consumer):
+        async with consumer:
             while not await _exists(consumer, self._topics.poll_demand):  # noqa: ASYNC110  # no event
                 await asyncio.sleep(_RETRY_S)
             consumer.subscribe(

@@ -39,7 +39,7 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
-from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
+from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER, RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
 from pop_stream.ports.publisher import Publisher
@@ -119,10 +119,11 @@ class Ingest:
     ) -> None:
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = quota_gossip
+        self._signer = RecordSigner(settings.signing_keys)
         self._quota = (
             None
             if quota_gossip is None
-            else KafkaSubmissionQuota(quota_gossip.quota_ledger, settings.signing_key)
+            else KafkaSubmissionQuota(quota_gossip.quota_ledger, self._signer)
         )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
@@ -169,8 +170,10 @@ class Ingest:
         await self._definitions_barrier.catch_up(records)
         current = self._definitions.current
         if current is not self._definitions_in_use:
-            self._definitions_in_use, self._processor = current, self._new_processor(current)
-            self._has_quotas = current.has_quotas
+            before, self._definitions_in_use = self._definitions_in_use, current
+            self._processor.follow(current)
+            if before is None or before.customers is not current.customers:
+                self._has_quotas = current.has_quotas
         ends = {one.partition: one.offset + 1 for one in records}
         batch = await self._process(records)
         if (
@@ -181,7 +184,10 @@ class Ingest:
             # Whoever reads these records again must not refuse what is accepted now.
             await self._quota_gossip.begin(ends)
         lifecycle = await lifecycle_records(
-            self._publisher, self._topics.agenda_events, batch.lifecycle
+            self._publisher,
+            self._topics.agenda_events,
+            batch.lifecycle,
+            signer=self._signer,
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         ready = [
@@ -219,6 +225,7 @@ class Ingest:
             self._topics,
             definitions,
             max_agenda_bytes=self._settings.max_agenda_bytes,
+            defined_customers_only=self._settings.defined_customers_only,
             quota=self._quota,
         )
 

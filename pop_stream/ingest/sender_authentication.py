@@ -18,8 +18,7 @@ from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
     AUTHORIZATION_HEADER,
-    RECORD_SIGNATURE_HEADER,
-    is_signed_by,
+    RecordSigner,
 )
 from pop_stream.ports.records import ConsumedRecord
 
@@ -47,21 +46,23 @@ class SenderAuthenticator:
 
     Args:
         authenticator: Checks tokens.
-        secret: Of signatures; without one, none counts.
+        signer: Knows the API's signatures.
         is_strict: Whether a record that shows neither is refused; else it may be anyone's.
     """
 
     def __init__(
-        self, authenticator: SenderVerifier, *, secret: bytes | None, is_strict: bool
+        self, authenticator: SenderVerifier, *, signer: RecordSigner, is_strict: bool
     ) -> None:
         self._authenticator = authenticator
-        self._secret = secret
+        self._signer = signer
         self._is_strict = is_strict
 
     async def senders(self, records: Sequence[ConsumedRecord]) -> Senders:
         """Who sent each record."""
         shown = {
-            record_position(one): _token(one) for one in records if not self._is_signed(one)
+            record_position(one): _token(one)
+            for one in records
+            if not _is_signed(one, self._signer)
         }
         slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
@@ -83,16 +84,16 @@ class SenderAuthenticator:
         except (UnauthenticatedError, UnavailableError) as error:
             return error
 
-    def _is_signed(self, record: ConsumedRecord) -> bool:
-        shown = _header(record, RECORD_SIGNATURE_HEADER)
-        if self._secret is None or shown is None:
-            return False
-        return is_signed_by(self._secret, shown, key=record.key, value=record.value or b"")
-
 
 def record_position(record: ConsumedRecord) -> tuple[int, int]:
     """Where a record stands in its topic."""
     return record.partition, record.offset
+
+
+def _is_signed(record: ConsumedRecord, signer: RecordSigner) -> bool:
+    return signer.has_signed(
+        record.topic, key=record.key, value=record.value, headers=record.headers or ()
+    )
 
 
 def _missing_credentials() -> UnauthenticatedError:
@@ -124,12 +125,13 @@ class KafkaSubmissionQuota:
 
     Args:
         quota_ledger: Of this process.
-        secret: Of signatures; without one, the API's word in a header is believed.
+        signer: Knows the API's signatures; without a secret, its word in a header is
+            believed.
     """
 
-    def __init__(self, quota_ledger: QuotaLedger, secret: bytes | None) -> None:
+    def __init__(self, quota_ledger: QuotaLedger, signer: RecordSigner) -> None:
         self._quota_ledger = quota_ledger
-        self._secret = secret
+        self._signer = signer
         self._has_decided = False
 
     def take_has_decided(self) -> bool:
@@ -170,15 +172,9 @@ class KafkaSubmissionQuota:
         quota_ledger.record_position(customer_id, (record.offset, index), lane=lane)
 
     def _is_admitted(self, record: ConsumedRecord) -> bool:
-        headers = dict(record.headers or ())
-        if self._secret is None:
-            name, value = ADMITTED_HEADER
-            return bool(headers.get(name) == value)
-        shown = headers.get(RECORD_SIGNATURE_HEADER)
-        value = record.value or b""
-        return shown is not None and is_signed_by(
-            self._secret, shown, key=record.key, value=value
-        )
+        if self._signer.has_secret:
+            return _is_signed(record, self._signer)
+        return ADMITTED_HEADER in (record.headers or ())
 
 
 def _sent_s(record: ConsumedRecord, now: datetime) -> float:

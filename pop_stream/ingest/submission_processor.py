@@ -27,14 +27,14 @@ from pop_stream.model.errors import (
     SubmissionError,
     UnreadableRecordError,
 )
-from pop_stream.model.events.codec import encode
+from pop_stream.model.events.codec import MAX_EVENT_BYTES, encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused, LifecycleEvent
 from pop_stream.model.events.scheduling import Origin
 from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
-from pop_stream.policy.ingress.admission import Admission, Submission, check_sender
+from pop_stream.policy.ingress.admission import Admission, Submission
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
 
@@ -94,6 +94,10 @@ def id_from_position(record: ConsumedRecord, index: int) -> str:
     return f"{record.partition}-{record.offset}-{index}"
 
 
+_ISSUES_BYTES: Final = 100_000
+"""More than a refusal has beside the agenda."""
+
+
 def refusal_events(
     body: bytes,
     error: SubmissionError,
@@ -114,7 +118,10 @@ def refusal_events(
     fields = string_fields(body, "id", "customer_id")
     customer_id = fields.get("customer_id", sender.customer_id)
     agenda_id = _refused_id(fields.get("id"), customer_id) or id_from_key(*found)
-    is_resubmittable = isinstance(error, MissingDefinitionError | QuotaError | CapacityError)
+    is_resubmittable = (
+        isinstance(error, MissingDefinitionError | QuotaError | CapacityError)
+        and len(body) <= MAX_EVENT_BYTES - _ISSUES_BYTES
+    )
     if is_resubmittable and agenda_id is None:
         agenda_id = id_from_position(*found)
     if agenda_id is not None:
@@ -154,9 +161,6 @@ def _is_valid(kind: TypeAdapter[str], candidate: str | None) -> bool:
 
 PART: Final = "ingest"
 
-MAX_EVENT_BYTES: Final = 900_000
-"""Largest event of one agenda: with all that goes round it, it must fit a record."""
-
 MAX_AGENDAS_PER_RECORD: Final = 10_000
 """Agendas of one record: each costs time, and all are decided in one go."""
 
@@ -192,6 +196,7 @@ class SubmissionProcessor:
         topics: Names of topics.
         definitions: Of that moment.
         max_agenda_bytes: Of an agenda as it was submitted.
+        defined_customers_only: Whether those of other customers are refused.
         quota: Asked for every sound agenda; None lets all in.
     """
 
@@ -201,16 +206,25 @@ class SubmissionProcessor:
         definitions: Definitions,
         *,
         max_agenda_bytes: int,
+        defined_customers_only: bool = False,
         quota: KafkaSubmissionQuota | None = None,
     ) -> None:
         self._topics = topics
-        self._admission = Admission(definitions, max_agenda_bytes=max_agenda_bytes)
-        self._callback_urls = {
-            one.id: one.callback_url
-            for one in definitions.customers.values()
-            if one.callback_url
-        }
+        self._admission = Admission(
+            definitions,
+            max_agenda_bytes=max_agenda_bytes,
+            defined_customers_only=defined_customers_only,
+        )
         self._quota = quota
+
+    def follow(self, definitions: Definitions) -> None:
+        """Decide by these from now on; a template that changed costs nothing more."""
+        self._admission = Admission(
+            definitions,
+            max_agenda_bytes=self._admission.max_agenda_bytes,
+            defined_customers_only=self._admission.defined_customers_only,
+            before=self._admission,
+        )
 
     def process(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
         """Decide for every agenda of the batch; no record goes unanswered."""
@@ -270,7 +284,8 @@ class SubmissionProcessor:
         body, sender = sent
         if sender is not ANYONE:
             # First, for any other refusal becomes an event of the customer that is named.
-            check_sender(sender, string_fields(body, "customer_id").get("customer_id"))
+            named = string_fields(body, "customer_id").get("customer_id")
+            self._admission.check_sender(sender, named)
         submission = self._admission.admit(
             body,
             sender,
@@ -285,7 +300,6 @@ class SubmissionProcessor:
                 submission.agenda, encoded, agenda_id=submission.agenda_id, accepted_at=now
             )
         )
-        _check_events(accepted, routed)
         if self._quota is not None:
             customer_id = submission.customer_id
             self._quota.admit(
@@ -309,7 +323,7 @@ class SubmissionProcessor:
             priority=agenda.priority,
             operations=tuple(one.name for one in agenda.operations),
             agenda=encoded,
-            callback_url=agenda.callback_url or self._callback_urls.get(agenda.customer_id),
+            callback_url=agenda.callback_url or self._admission.callback_url(agenda),
         )
 
     def _dead_letter(
@@ -320,16 +334,6 @@ class SubmissionProcessor:
         now: datetime,
     ) -> Record:
         return dead_letter(self._topics, record, part=PART, at=now, error=error, issues=issues)
-
-
-def _check_events(accepted: AgendaAccepted, routed: bytes) -> None:
-    """Refuse what no record could carry: events list names and types beside the agenda."""
-    size = len(routed)
-    if 2 * size > MAX_EVENT_BYTES:
-        size = max(size, len(encode(accepted)))
-    if size > MAX_EVENT_BYTES:
-        message = f"grows beyond {MAX_EVENT_BYTES} bytes in an event; split it in several"
-        raise SubmissionError([Issue("agenda", f"{size} bytes", message)])
 
 
 def _bodies(value: bytes | None) -> list[bytes]:

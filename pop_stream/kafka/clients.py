@@ -15,10 +15,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from time import monotonic
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, codec
@@ -39,6 +40,7 @@ from pop_stream.kafka.hardening.fetcher import (
     use_adaptive_fetch_wait,
 )
 from pop_stream.kafka.hardening.internals import client_of, group_of
+from pop_stream.kafka.topics import MIN_MAX_MESSAGE_BYTES
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
@@ -97,6 +99,19 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is unty
     """
 
     before_start: Callable[[], Awaitable[None]] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start; left before it has started, it leaves no connection open.
+
+        Cancelled while it starts, the client would; so starting may end first, for seconds at
+        most, as the broker may be down.
+        """
+        try:
+            await shield_until_answered(self.start())
+        except BaseException:
+            await shield_until_answered(self.stop())
+            raise
+        return self
 
     async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
         """Commit these offsets, or those of all that was read."""
@@ -215,7 +230,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> Kafka
         compression_type=COMPRESSION,
         linger_ms=linger_ms,
         max_batch_size=256 * 1024,
-        max_request_size=1_000_000,
+        max_request_size=MIN_MAX_MESSAGE_BYTES,
         request_timeout_ms=10_000,
     )
     broker_timeouts.install_broker_timeouts(made.client, connection(settings))
@@ -275,31 +290,19 @@ async def evict_own_predecessor(settings: Settings, group: str, client_name: str
 async def shield_until_answered(request: Awaitable[T]) -> T:
     """The answer to a request; if cancelled, the request may end first, for seconds at most.
 
-    For requests that may open a connection: cancelled meanwhile, it would stay open.
+    For requests that may open a connection: cancelled meanwhile, it would stay open. Whoever
+    ends a part may cancel more than once.
     """
     asked = asyncio.ensure_future(request)
     try:
         return await asyncio.shield(asked)
     except asyncio.CancelledError:
-        await asyncio.wait([asked], timeout=_START_TIMEOUT_S)
+        until_s = monotonic() + _START_TIMEOUT_S
+        while not asked.done() and (left_s := until_s - monotonic()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([asked], timeout=left_s)
+        asked.cancel()
         raise
-
-
-@asynccontextmanager
-async def started(consumer: KafkaConsumer) -> AsyncIterator[KafkaConsumer]:
-    """Start a consumer, and stop it when the block ends.
-
-    Cancelled while it starts, the client would leave a connection open; so starting may end
-    first, for seconds at most, as the broker may be down.
-    """
-    starting = asyncio.ensure_future(consumer.start())
-    try:
-        await asyncio.shield(starting)
-        yield consumer
-    finally:
-        await asyncio.wait([starting], timeout=_START_TIMEOUT_S)
-        starting.cancel()
-        await consumer.stop()
 
 
 def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final, Self
 
 import structlog
 
+from pop_stream.background import ExitReason, background
 from pop_stream.kafka import clients
 from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.errors import KafkaError
@@ -15,6 +17,7 @@ from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.definitions import (
     Definition,
+    DefinitionChange,
     Definitions,
     Insight,
     decode_api_key,
@@ -60,7 +63,7 @@ class DefinitionFollower:
         self._versions_by_key: dict[str, int] = {}
         self._keys: dict[str, ApiKey] = {}
         self._read_up_to = 0
-        self._following: asyncio.Task[None] | None = None
+        self._background = AsyncExitStack()
         self._settings, self._client_id = settings, client_id
         self._end_consumer: asyncio.Task[KafkaConsumer] | None = None
 
@@ -110,13 +113,17 @@ class DefinitionFollower:
         except BaseException:
             await self._consumer.stop()
             raise
-        self._following = asyncio.create_task(self._follow())
+        following = background(definitions_follower=self._follow())
+        await self._background.enter_async_context(following)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+    async def __aexit__(self, *reason: *ExitReason) -> None:
+        try:
+            await self._background.__aexit__(*reason)
+        finally:
+            await self._stop_consumers()
+
+    async def _stop_consumers(self) -> None:
         await self._consumer.stop()
         if self._end_consumer is not None:
             for end_consumer in await asyncio.gather(
@@ -152,6 +159,8 @@ class DefinitionFollower:
             self._apply(records)
 
     def _apply(self, records: Sequence[ConsumedRecord]) -> None:
+        changes: list[DefinitionChange] = []
+        newest = self._current.version
         for record in records:
             self._read_up_to = record.offset + 1
             key = (record.key or b"").decode(errors="replace")
@@ -161,22 +170,25 @@ class DefinitionFollower:
             if version and version < self._versions.get(key, 0):
                 continue  # a repeat, by a process that did not know it was published
             try:
-                self._put_in_force(key, record, version)
+                if is_api_key(key):  # no definition, so nothing in force changes with it
+                    self._keep_api_key(key, record)
+                else:
+                    changes.append((key, decode_definition(key, record.value), version))
+                    newest = record.offset + 1
             except UnreadableRecordError as error:
                 # The old definition stays in force: a bad edit must not stop an insight.
                 _log.error("definition.refused", key=key, reason=str(error))
                 skip_unreadable(record, error)
                 continue
             self._versions[key] = version
+        if changes:
+            self._current = replace(self._current.with_changes(changes), version=newest)
 
-    def _put_in_force(self, key: str, record: ConsumedRecord, version: int) -> None:
-        if is_api_key(key):  # no definition, so nothing in force changes with it
-            if known := decode_api_key(key, record.value):
-                self._keys[known.id] = known
-            return
-        definition = decode_definition(key, record.value)
-        updated = self._current.updated(key, definition, version=version)
-        self._current = replace(updated, version=record.offset + 1)
+    def _keep_api_key(self, key: str, record: ConsumedRecord) -> None:
+        if known := decode_api_key(key, record.value):
+            self._keys[known.id] = known
+        else:
+            self._keys.pop(key.partition("/")[2], None)
 
 
 def definition_record(

@@ -9,16 +9,18 @@ back when its lease ends.
 
 import asyncio
 import secrets
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, NoReturn, Self
 
 import structlog
 
+from pop_stream.background import ExitReason, background
 from pop_stream.kafka.attempt_stops import follow_controls
+from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
@@ -78,14 +80,14 @@ class KafkaHttpDeliveries:
         self._publisher = publisher
         self._api_id = secrets.token_hex(8)
         self._pollers: dict[str, deque[_Poller]] = defaultdict(deque)
-        self._received: dict[str, dict[str, int]] = defaultdict(dict)
+        self._received: dict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
         self._rejected: dict[str, tuple[str, float]] = {}
         self._stops = StopRegistry()
         self._changed_insights: set[str] = set()
         self._has_changes = asyncio.Event()
         self._returned: asyncio.Queue[DeliveryReturned] = asyncio.Queue()
         self._returned_bytes = 0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = AsyncExitStack()
         self._followers = (
             TopicFollower(
                 settings,
@@ -102,18 +104,18 @@ class KafkaHttpDeliveries:
         )
 
     async def __aenter__(self) -> Self:
-        running = (
-            *(follower.run() for follower in self._followers),
-            self._publish_demand(),
-            self._publish_returned(),
+        deliveries, controls = self._followers
+        running = background(
+            deliveries=deliveries.run(),
+            controls=controls.run(),
+            poll_demand=self._publish_demand(),
+            returned_deliveries=self._publish_returned(),
         )
-        self._tasks = [asyncio.create_task(one) for one in running]
+        await self._background.enter_async_context(running)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def __aexit__(self, *reason: *ExitReason) -> None:
+        await self._background.__aexit__(*reason)
 
     async def poll(
         self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
@@ -185,7 +187,7 @@ class KafkaHttpDeliveries:
         counts = self._received[insight_id]
         counts[delivery.dispatcher_id] = counts.pop(delivery.dispatcher_id, 0) + 1
         if len(counts) > _DISPATCHERS:
-            del counts[next(iter(counts))]
+            counts.popitem(last=False)
         poller = next((one for one in self._pollers[insight_id] if one.wanted > 0), None)
         if poller is None:
             self.return_delivery(delivery.emitted)
@@ -248,7 +250,7 @@ class KafkaHttpDeliveries:
             for insight_id, event in events.items()
         ]
         try:
-            await self._publisher.publish(records)
+            await publish_writable(self._publisher, records)
         except UnavailableError as error:
             # Demand is published again; a return is lost, so its agenda waits for its lease.
             _log.warning("poll_demand.unpublished", error=str(error))

@@ -12,19 +12,31 @@ from typing import Final, NamedTuple
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions
-from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import decode_lifecycle, encode, frame, frame_parts
-from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.errors import (
+    RecordTooLargeError,
+    UnauthenticatedError,
+    UnreadableRecordError,
+)
+from pop_stream.model.events.codec import (
+    MAX_EVENT_BYTES,
+    decode_lifecycle,
+    encode,
+    frame,
+    frame_parts,
+)
+from pop_stream.model.events.lifecycle import SIGNED_EVENTS, LifecycleEvent
 from pop_stream.model.events.scheduling import ReadyEvent
 from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord, with_value
 
 MAX_CLOCK_AHEAD: Final = timedelta(days=1)
 """How far ahead a producer's clock may be; a later instant would beat all events after it."""
 
+_SIGNS_NOTHING: Final = RecordSigner()
 _ID: Final = re.compile(OWN_ID_PATTERN)
 
 
@@ -54,18 +66,23 @@ class RejectedEvent:
 
 
 def read(
-    record: ConsumedRecord, *, now: datetime
+    record: ConsumedRecord, *, now: datetime, signer: RecordSigner
 ) -> tuple[list[LifecycleEntry], list[RejectedEvent]]:
     """The events of one record, in order, and what of it cannot be used.
 
     A bad event of a frame takes none of the others with it. There is at least one entry, so
     that every record is accounted for.
+
+    Args:
+        record: Of `pop.agenda-events`.
+        now: The present instant.
+        signer: Knows what ingest and API have signed.
     """
-    events, refusals = _decode(record)
+    events, refusals = decode_record(record)
+    is_believed = may_command(record, events, signer)
     sound: list[LifecycleEvent] = []
     for event in events:
-        if reason := _rejection(event, now):
-            error = (UnreadableRecordError.code, reason)
+        if error := _rejection(event, now, is_believed=is_believed):
             refusals.append(RejectedEvent(with_value(record, encode(event)), error))
         else:
             sound.append(event)
@@ -75,11 +92,19 @@ def read(
     return [LifecycleEntry(record, event, n == last) for n, event in enumerate(sound)], refusals
 
 
-def _decode(record: ConsumedRecord) -> tuple[Sequence[LifecycleEvent], list[RejectedEvent]]:
+def decode_record(
+    record: ConsumedRecord,
+) -> tuple[Sequence[LifecycleEvent], list[RejectedEvent]]:
+    """The events of one record that are events, in order, and what of it is none.
+
+    What is larger than an event may be is none: no part could carry it on.
+    """
     value = None
     try:
         value = checked_value(record)
-        return decode_lifecycle(value), []
+        if len(value or b"") <= MAX_EVENT_BYTES:
+            return decode_lifecycle(value), []
+        parts: Sequence[bytes] = frame_parts(value) or (value or b"",)
     except UnreadableRecordError as error:
         parts = frame_parts(value)
         if not parts:
@@ -88,19 +113,50 @@ def _decode(record: ConsumedRecord) -> tuple[Sequence[LifecycleEvent], list[Reje
     refusals: list[RejectedEvent] = []
     for part in parts:
         try:
-            events += decode_lifecycle(part)
+            events += _decode_part(part)
         except UnreadableRecordError as error:
             alone = with_value(record, part)
             refusals.append(RejectedEvent(alone, (error.code, str(error))))
     return events, refusals
 
 
-def _rejection(event: LifecycleEvent, now: datetime) -> str:
+def _decode_part(part: bytes) -> Sequence[LifecycleEvent]:
+    if len(part) > MAX_EVENT_BYTES:
+        msg = f"an event of {len(part):,} bytes; at most {MAX_EVENT_BYTES:,} can be carried on"
+        raise UnreadableRecordError(msg)
+    return decode_lifecycle(part)
+
+
+def may_command(
+    record: ConsumedRecord, events: Iterable[LifecycleEvent], signer: RecordSigner
+) -> bool:
+    """Whether `SIGNED_EVENTS` among the events of a record are to be acted on.
+
+    They are if ingest or the API has signed the record as it is, or if this process has no
+    secret to tell by. A record without any of them is not checked.
+    """
+    if not signer.has_secret or not any(isinstance(one, SIGNED_EVENTS) for one in events):
+        return True
+    return signer.has_signed(
+        record.topic, key=record.key, value=record.value, headers=record.headers or ()
+    )
+
+
+def _rejection(
+    event: LifecycleEvent, now: datetime, *, is_believed: bool
+) -> tuple[str, str] | None:
+    """Why an event is not used: a stable code, and a reason for people."""
+    code = UnreadableRecordError.code
     if not _ID.fullmatch(event.agenda_id):
-        return f"agenda_id {event.agenda_id[:OWN_ID_LENGTH]!r} is no id"
+        return code, f"agenda_id {event.agenda_id[:OWN_ID_LENGTH]!r} is no id"
     if event.at > now + MAX_CLOCK_AHEAD:
-        return f"at {event.at.isoformat()} lies in the future; the producer's clock is wrong"
-    return ""
+        at = event.at.isoformat()
+        return code, f"at {at} lies in the future; the producer's clock is wrong"
+    if isinstance(event, SIGNED_EVENTS) and not is_believed:
+        tag = event.__struct_config__.tag
+        why = f"{tag} of {event.agenda_id} is not signed by ingest or API: it is forged, or "
+        return UnauthenticatedError.code, f"{why}POP_SIGNING_SECRETS differ between parts"
+    return None
 
 
 FRAME_BYTES: Final = 256 * 1024
@@ -108,20 +164,42 @@ FRAME_BYTES: Final = 256 * 1024
 
 
 async def lifecycle_records(
-    publisher: Publisher, topic: str, lifecycle: Iterable[LifecycleEvent]
+    publisher: Publisher,
+    topic: str,
+    lifecycle: Iterable[LifecycleEvent],
+    *,
+    signer: RecordSigner = _SIGNS_NOTHING,
 ) -> list[Record]:
     """Records for `pop.agenda-events`: by partition, frames of at most `FRAME_BYTES`.
 
     Events of one agenda keep their order. The key of a frame is its first agenda's.
+
+    Args:
+        publisher: Knows the partitions.
+        topic: Where they are to be written.
+        lifecycle: The events, `SIGNED_EVENTS` only with a signer.
+        signer: Signs the records.
+
+    Raises:
+        RecordTooLargeError: If an event is larger than any part could carry on.
     """
     partitions = await publisher.partitions(topic)
     by_partition: dict[int, list[tuple[str, bytes]]] = {}
     for event in lifecycle:
         partition = partition_of(event.agenda_id.encode(), partitions)
-        encoded = (event.agenda_id, encode(event))
-        by_partition.setdefault(partition, []).append(encoded)
+        encoded = encode(event)
+        if len(encoded) > MAX_EVENT_BYTES:
+            what = f"{event.__struct_config__.tag} of {event.agenda_id}"
+            raise RecordTooLargeError(what, len(encoded), MAX_EVENT_BYTES)
+        by_partition.setdefault(partition, []).append((event.agenda_id, encoded))
     return [
-        Record(topic, key.encode(), value, partition)
+        Record(
+            topic,
+            key.encode(),
+            value,
+            partition,
+            signer.headers(topic, key=key.encode(), value=value),
+        )
         for partition, encoded in by_partition.items()
         for key, value in _frames(encoded)
     ]

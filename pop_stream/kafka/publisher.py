@@ -1,18 +1,20 @@
 """The port `Publisher`: acks=all, idempotent, in batches; and one that reconnects by itself."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Self, cast
 
 import structlog
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
-from pop_stream.model.errors import UnavailableError
+from pop_stream.kafka.unreadable_records import skip_unwritable
+from pop_stream.model.errors import RecordTooLargeError, UnavailableError
 from pop_stream.model.events.schema_version import with_schema_version
 from pop_stream.model.partitioning import partition_of
-from pop_stream.ports.publisher import Publisher, Record, RecordMetadata, RecordTooLargeError
+from pop_stream.ports.publisher import MAX_RECORD_BYTES, Publisher, Record, RecordMetadata
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """About as much is sent before waiting for its acknowledgements."""
@@ -22,6 +24,14 @@ _BATCH_FROM: Final = 8
 
 _SINGLE_SEND_BYTES: Final = 64 * 1024
 """A larger record is sent singly, so that the client can reject it if it is too large."""
+
+
+_START_S: Final = 15.0
+_STOP_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+
+_log = structlog.get_logger()
 
 
 class _RecordPosition(NamedTuple):
@@ -36,6 +46,28 @@ class _PendingAck(NamedTuple):
 
     acknowledged: asyncio.Future[RecordMetadata]
     numbers: Sequence[int]
+
+
+_TOO_LARGE: Final = (MessageSizeTooLargeError, RecordListTooLargeError)
+
+
+def check_sizes(records: Sequence[Record]) -> None:
+    """Check that each record is one that any broker takes, before any of them is sent.
+
+    Raises:
+        RecordTooLargeError: If one is larger than `MAX_RECORD_BYTES`.
+    """
+    for one in records:
+        if (size := one.size) > MAX_RECORD_BYTES:
+            what = f"a record of {one.topic}"
+            raise RecordTooLargeError(what, size, MAX_RECORD_BYTES)
+
+
+def _refused_by_broker(records: Sequence[Record]) -> RecordTooLargeError:
+    """The error for a batch that is larger than its topic allows, though no record of it is."""
+    largest = max(records, key=lambda one: one.size)
+    what = f"a batch for {largest.topic}, whose max.message.bytes is lower than it must be,"
+    return RecordTooLargeError(what, largest.size, 0)
 
 
 class KafkaPublisher:
@@ -61,6 +93,7 @@ class KafkaPublisher:
 
     async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
         """See the port."""
+        check_sizes(records)
         try:
             async with asyncio.timeout(self._timeout_s):
                 sent = await self._enqueue(records)
@@ -70,11 +103,13 @@ class KafkaPublisher:
         except TimeoutError:
             msg = f"Kafka did not acknowledge within {self._timeout_s:g} s"
             raise UnavailableError(msg) from None
-        except MessageSizeTooLargeError as error:
-            raise RecordTooLargeError(str(error)) from error
+        except _TOO_LARGE as error:
+            raise _refused_by_broker(records) from error
         except KafkaError as error:
             raise UnavailableError(str(error)) from error
         for result in results:
+            if isinstance(result, _TOO_LARGE):
+                raise _refused_by_broker(records) from result
             if isinstance(result, BaseException):
                 raise UnavailableError(repr(result)) from result
         return _positions(sent, cast("list[RecordMetadata]", results), len(records))
@@ -207,22 +242,55 @@ async def publish_until_acknowledged(
     twice, so readers must recognise repeats. They are sent in chunks that a slow broker
     acknowledges in time too: a larger one would time out, and be repeated for ever.
 
+    A record that is too large is left out; see `publish_writable`.
+
     Args:
         publisher: Of the process.
         records: At most some thousands; in order within each partition.
         before_retry: Called before each further try; an error that it raises ends the tries.
     """
     for chunk in _chunks(records):
-        pause_s = 0.1
+        pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                await publisher.publish(chunk)
+                await publish_writable(publisher, chunk)
             except UnavailableError:
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, 5.0)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 before_retry()
             else:
                 break
+
+
+async def publish_writable(publisher: Publisher, records: Sequence[Record]) -> None:
+    """Publish records but those that are too large: they are left out, logged and counted.
+
+    They would be as large the next time (`pop_unwritable_records`). Entry points refuse what
+    would lead to one, so it is a fault of ours, or a topic takes less than it must.
+
+    Raises:
+        UnavailableError: As `Publisher.publish`.
+    """
+    waiting = deque(_chunks(records))
+    while waiting:
+        try:
+            await publisher.publish(waiting[0])
+        except RecordTooLargeError as error:
+            waiting.extendleft(reversed(_isolated(waiting.popleft(), error)))
+        else:
+            waiting.popleft()
+
+
+def _isolated(
+    records: Sequence[Record], error: RecordTooLargeError
+) -> Sequence[Sequence[Record]]:
+    """The halves of what could not be written; nothing of a lone record, which is left out."""
+    if len(records) > 1:
+        middle = len(records) // 2
+        return (records[:middle], records[middle:])
+    (record,) = records
+    skip_unwritable(record, error)
+    return ()
 
 
 def _chunks(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
@@ -238,12 +306,6 @@ def _chunks(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
             size += _SINGLE_SEND_BYTES
     if held:
         yield held
-
-
-_START_S: Final = 15.0
-_STOP_S: Final = 5.0
-
-_log = structlog.get_logger()
 
 
 class ReconnectingPublisher:
@@ -273,7 +335,7 @@ class ReconnectingPublisher:
         publisher = await self._started()
         try:
             return await publisher.publish(records)
-        except UnavailableError as error:
+        except (UnavailableError, RecordTooLargeError) as error:
             cause = error.__cause__
             if isinstance(cause, KafkaError) and not cause.retriable:
                 await self._replace(publisher, cause)

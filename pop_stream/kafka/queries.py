@@ -3,9 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Final, Self
 
+from pop_stream.background import ExitReason, background
 from pop_stream.kafka import clients
 from pop_stream.kafka.lifecycle_reader import ready_record
 from pop_stream.kafka.topics import Topics
@@ -49,21 +51,20 @@ class KafkaQueueQueries:
             fetch_max_wait_ms=clients.LONG_FETCH_WAIT_MS,
         )
         self._pending: dict[str, asyncio.Future[QueueDescribed]] = {}
-        self._reading: asyncio.Task[None] | None = None
+        self._background = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
         partition = TopicPartition(self._topics.query_replies, 0)
-        self._consumer.assign([partition])
-        await self._consumer.seek_to_end(partition)
-        self._reading = asyncio.create_task(self._read())
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(self._consumer)
+            self._consumer.assign([partition])
+            await self._consumer.seek_to_end(partition)
+            await opening.enter_async_context(background(query_replies=self._read()))
+            self._background = opening.pop_all()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        await self._consumer.stop()
+    async def __aexit__(self, *reason: *ExitReason) -> None:
+        await self._background.__aexit__(*reason)
 
     async def ask(
         self,

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Final, Self
 
 import structlog
 
+from pop_stream.background import ExitReason, background
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
@@ -65,20 +67,20 @@ class QuotaGossip:
             on_record=self._on_record,
             since=since,
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._tasks = [
-            asyncio.create_task(self._follower.run()),
-            asyncio.create_task(self._publish_usage()),
-        ]
-        await self.catch_up()
+        gossip = background(
+            quota_reader=self._follower.run(), quota_reporter=self._publish_usage()
+        )
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(gossip)
+            await self.catch_up()
+            self._background = opening.pop_all()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def __aexit__(self, *reason: *ExitReason) -> None:
+        await self._background.__aexit__(*reason)
 
     async def catch_up(self) -> None:
         """Wait until all reports from before the call are applied, for seconds at most.

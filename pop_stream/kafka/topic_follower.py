@@ -75,7 +75,7 @@ class TopicFollower:
                 auto_offset_reset="latest",
             )
             try:
-                async with clients.started(consumer):
+                async with consumer:
                     use_adaptive_fetch_wait(consumer)
                     await self._read(consumer)
             except (KafkaError, OSError) as error:
@@ -128,7 +128,7 @@ class TopicFollower:
         end_consumer = clients.consumer(
             self._settings, client_id=f"{self._client_id}-end", group_id=None
         )
-        async with clients.started(end_consumer):
+        async with end_consumer:
             end = (await clients.shield_until_answered(end_consumer.end_offsets([partition])))[
                 partition
             ]

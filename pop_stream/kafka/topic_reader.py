@@ -64,7 +64,7 @@ async def read_partition(
 
 async def read_range(
     settings: Settings, partition: TopicPartition, start: int, end: int
-) -> AsyncIterator[ConsumedRecord]:
+) -> AsyncGenerator[ConsumedRecord, None]:
     """The records of one partition from `start` up to, not including, `end`, in order."""
     async with clients.consumer(settings, client_id="range", group_id=None) as consumer:
         consumer.assign([partition])
@@ -130,7 +130,7 @@ async def _newest_records(
     settings: Settings, most: Mapping[str, int]
 ) -> AsyncIterator[ConsumedRecord]:
     metadata_consumer = clients.consumer(settings, client_id="newest", group_id=None)
-    async with clients.started(metadata_consumer):
+    async with metadata_consumer:
         names = most.keys() & await metadata_consumer.topics()
     if not names:
         return
@@ -144,7 +144,7 @@ async def _newest_records(
         max_partition_fetch_bytes=_NEWEST_PARTITION_BYTES,
         fetch_max_bytes=_NEWEST_FETCH_BYTES,
     )
-    async with clients.started(consumer):
+    async with consumer:
         consumer.unsubscribe()
         ends = await _seek_newest(consumer, {name: most[name] for name in names})
         async for _, records, _ in _batches(consumer, ends):

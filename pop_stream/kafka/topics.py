@@ -14,6 +14,7 @@ from aiokafka.errors import InvalidPartitionsError, for_code
 
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.errors import UnavailableError
+from pop_stream.ports.publisher import MAX_RECORD_BYTES
 from pop_stream.resources import resource_folder
 
 _RETENTION = "retention.ms"
@@ -51,6 +52,11 @@ async def fetch_retention(admin: AIOKafkaAdminClient, topic: str) -> timedelta |
 
 
 _TOPIC_EXISTS: Final = 36
+_MAX_MESSAGE: Final = "max.message.bytes"
+
+MIN_MAX_MESSAGE_BYTES: Final = MAX_RECORD_BYTES + 16 * 1024
+"""What every topic must take: a batch of one record of the largest size, with its overhead."""
+
 _HOUR_MS: Final = 3_600_000
 _COMMON_CONFIGS: Final = {
     # The broker's clock: with a writer's, records of more than an hour ahead are refused, and
@@ -292,10 +298,22 @@ async def find_insight_topic_errors(admin: AIOKafkaAdminClient, topics: Topics) 
 
 
 async def _config_errors(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
-    """Settings that differ from the catalog: a retention too short loses work."""
+    """Settings that differ from the catalog: a retention too short loses work.
+
+    Also topics that take smaller batches than parts write: what is larger would be left out.
+    """
     wanted = {spec.name: {**_DEFAULT_CONFIGS, **spec.configs} for spec in specs if spec.configs}
-    known = await describe_topic_configs(admin, wanted)
-    return [
+    asked = {name: [*configs, _MAX_MESSAGE] for name, configs in wanted.items()}
+    known = await describe_topic_configs(admin, asked)
+    narrow = [
+        f"{name} takes batches of {found[_MAX_MESSAGE]} bytes, and parts write up to "
+        f"{MIN_MAX_MESSAGE_BYTES}: run `kafka-configs.sh --alter --entity-type topics "
+        f"--entity-name {name} --add-config {_MAX_MESSAGE}={MIN_MAX_MESSAGE_BYTES}`, or raise "
+        "message.max.bytes of all brokers"
+        for name, found in known.items()
+        if int(found.get(_MAX_MESSAGE) or MIN_MAX_MESSAGE_BYTES) < MIN_MAX_MESSAGE_BYTES
+    ]
+    return narrow + [
         f"{name} has {key} = {found.get(key)}, the catalog says {value}: run `kafka-configs.sh "
         f"--alter --entity-type topics --entity-name {name} --add-config {key}={value}`, or "
         "know why"

@@ -11,6 +11,8 @@ What there is, from the outside in:
   the conditions that it was measured under.
 - `chaos`: faults under load, and a judgement by what was promised.
 - `simulate` and `simulator`: the real policy in virtual time, on named scenarios or traces.
+- `adversary`: plays by which a customer might get more than its share of the real policy,
+  searched and judged by service that it counts for itself.
 - `replay`: recorded rounds chosen again, with the same or other weights.
 - `fairness_metrics`: what all of them mean by fair; pure.
 - `walk` and `golden`: the path of one submission through the code, and all that one fixed run

@@ -6,6 +6,7 @@ below `pop-stream lab`.
 
 import typer
 
+from pop_stream.lab.adversary.command import adversary
 from pop_stream.lab.bench.command import app as bench
 from pop_stream.lab.chaos.command import chaos
 from pop_stream.lab.demo.command import demo
@@ -30,5 +31,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command(rich_help_panel="Operate")(replay)
     app.command(rich_help_panel="Measure")(simulate)
     app.command(rich_help_panel="Measure")(chaos)
+    app.command(rich_help_panel="Measure")(adversary)
     app.add_typer(bench, rich_help_panel="Measure")
     app.add_typer(lab, rich_help_panel="Measure")

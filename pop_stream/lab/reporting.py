@@ -2,9 +2,30 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pop_stream.cli.output import console, emit
+
+_SECOND_MS: Final = 1000
+_EXACT: Final = 10
+_UNITS: Final = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
+
+
+def duration(milliseconds: float | None) -> str:
+    """A time for a person, exact to a tenth: `85 ms`, `3.2 s`, `2 h 5 min`, `12 d`."""
+    if milliseconds is None:
+        return "-"
+    if round(milliseconds) < _SECOND_MS:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / _SECOND_MS
+    for unit, length_s, part, part_s in _UNITS:
+        parts, per_unit = round(seconds / part_s), length_s // part_s
+        if parts >= _EXACT * per_unit:
+            return f"{seconds / length_s:,.0f} {unit}"
+        if parts >= per_unit:
+            return f"{parts // per_unit} {unit} {parts % per_unit} {part}"
+    return f"{seconds:.1f} s"
+
 
 Measure = Callable[[Callable[[str], None]], Awaitable[Mapping[str, Any]]]
 """Measures, given what prints a line of progress; returns the report."""

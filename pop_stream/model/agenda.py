@@ -15,7 +15,6 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Raw
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -30,7 +29,7 @@ from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
-from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
+from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.retry import Backoff
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.trace import Trace
@@ -125,10 +124,10 @@ class Agenda(BaseModel):
         default=None,
         description="Expected worker-seconds. Without it, learned per operation type.",
     )
-    not_before: Annotated[AwareDatetime, INSTANT] | None = Field(
+    not_before: InstantField | None = Field(
         default=None, description="It is not started earlier."
     )
-    expires_at: Annotated[AwareDatetime, INSTANT] | None = Field(
+    expires_at: InstantField | None = Field(
         default=None, description="Deadline: not ended by then, it is stopped and expires."
     )
     hold: bool = Field(default=False, description="It waits until it is released.")
@@ -315,7 +314,8 @@ def routed_agenda(
 
     Args:
         agenda: Sound.
-        body: The same as JSON, as its pullers get it.
+        body: The same as JSON. Pullers get it without `callback_url`, which may contain a
+            secret of the customer's, while an insight's pullers are its owner's.
         agenda_id: Its own, or the one it was given.
         accepted_at: From when on it waits.
     """
@@ -323,7 +323,7 @@ def routed_agenda(
         agenda_id=agenda_id,
         customer_id=agenda.customer_id,
         accepted_at=accepted_at,
-        agenda=Raw(body),
+        agenda=Raw(body) if agenda.callback_url is None else _without_callback(body),
         priority=agenda.priority,
         rank=agenda.rank,
         fairness_key=agenda.fairness_key,
@@ -337,8 +337,18 @@ def routed_agenda(
     )
 
 
+def _without_callback(body: bytes | Raw) -> Raw:
+    parts = msgspec.json.decode(body, type=dict[str, Raw])
+    parts.pop("callback_url", None)
+    return Raw(msgspec.json.encode(parts))
+
+
 MAX_APPENDED_BYTES: Final = 256 * 1024
 """Most bytes of one appended operation, as JSON: events carry them."""
+
+MAX_OPERATIONS_BYTES: Final = 900_000
+"""Most bytes of all operations of an agenda, those it came with and those that were appended,
+as JSON: they are read, placed and run as one."""
 
 _OPERATIONS: Final = TypeAdapter(tuple[Operation, ...])
 _OPERATION: Final = TypeAdapter(Operation)
@@ -365,6 +375,14 @@ def new_operations(given: object, *, to: Sequence[Operation]) -> tuple[Operation
         raise SubmissionError(
             [Issue(_DOCUMENT, f"{len(new)} operations", f"{remedy}{MAX_OPERATIONS} fit")]
         )
+    if new and (size := sum(len(encode_operation(one)) for one in (*to, *new))) > (
+        MAX_OPERATIONS_BYTES
+    ):
+        remedy = (
+            f"the agenda's operations would have so many, at most {MAX_OPERATIONS_BYTES:,} "
+            "fit; store their inputs elsewhere"
+        )
+        raise SubmissionError([Issue(_DOCUMENT, f"{size} bytes", remedy)])
     known = {one.name for one in to} | {one.name for one in new}
     if faults := [*islice(_issues(operations, known), SubmissionError.MAX_ISSUES)]:
         raise SubmissionError(faults)
@@ -377,16 +395,30 @@ def encode_operation(operation: Operation) -> bytes:
     return _OPERATION.dump_json(operation, exclude_defaults=True)
 
 
-def decode_appended(appended: Sequence[AppendedOperation]) -> tuple[Operation, ...]:
-    """Appended operations as an agenda has them.
+def all_operations(
+    accepted: Sequence[Operation], appended: Sequence[AppendedOperation]
+) -> tuple[Operation, ...]:
+    """All operations of an agenda: those it was accepted with, then those that were appended.
+
+    Whatever is said of an agenda's operations is said of these: which may be reported on, which
+    run again, and which must have succeeded before it has. Of one name, ignoring case, the
+    first counts.
+
+    Args:
+        accepted: In the agenda's order.
+        appended: In the order in which they were appended.
 
     Raises:
-        SubmissionError: If one came from a foreign puller and is not sound.
+        SubmissionError: If one of those appended is no operation.
     """
     try:
-        return tuple(_OPERATION.validate_json(bytes(one.operation)) for one in appended)
+        added = [_OPERATION.validate_json(bytes(one.operation)) for one in appended]
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document=_DOCUMENT)) from None
+    by_name: dict[str, Operation] = {}
+    for one in (*accepted, *added):
+        by_name.setdefault(one.name.casefold(), one)
+    return tuple(by_name.values())
 
 
 def _parsed(given: object) -> tuple[Operation, ...]:

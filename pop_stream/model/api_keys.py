@@ -12,11 +12,18 @@ import re
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pop_stream.model.agenda import Id
-from pop_stream.model.errors import ForbiddenError, Issue, SubmissionError, UnauthenticatedError
+from pop_stream.model.errors import (
+    ForbiddenError,
+    Issue,
+    KeyStateError,
+    SubmissionError,
+    UnauthenticatedError,
+)
 from pop_stream.model.identity import Ownership, Principal, Role
+from pop_stream.model.json_types import InstantField
 
 KEY_ID_PATTERN: Final = r"^[a-z2-7]{16}$"
 """Eighty random bits in base 32."""
@@ -47,10 +54,10 @@ class ApiKey(BaseModel):
     )
     roles: frozenset[Role] = Field(min_length=1)
     title: Annotated[str, StringConstraints(max_length=200)] = ""
-    created_at: AwareDatetime
+    created_at: InstantField
     created_by: str = Field(default="", description="The principal that made it.")
-    expires_at: AwareDatetime | None = None
-    revoked_at: AwareDatetime | None = None
+    expires_at: InstantField | None = None
+    revoked_at: InstantField | None = None
     replaced_by: KeyId | None = Field(default=None, description="The key it was rotated to.")
 
     @property
@@ -101,6 +108,34 @@ def authenticate(key: ApiKey | None, secret: str, *, now: datetime) -> Principal
         msg = "the key is unknown, revoked or expired"
         raise UnauthenticatedError(msg)
     return key.principal
+
+
+def rotate(old: ApiKey, successor: ApiKey, *, grace: timedelta) -> tuple[ApiKey, ApiKey]:
+    """Put a new key in the place of another, so that nobody gains power or time by it.
+
+    Args:
+        old: The key to replace.
+        successor: Made just now; its id, secret and author count, and `created_at` is now.
+        grace: How long the old key goes on beside it, at most to its own end.
+
+    Returns:
+        The successor with the powers, title and expiry of the old key, and the old key as it
+        is from now on.
+
+    Raises:
+        KeyStateError: If the old key has ended or was replaced before.
+    """
+    now = successor.created_at
+    if (state := old.state(now)) != "active":
+        msg = f"key {old.id} is {state}; make a new key instead"
+        raise KeyStateError(msg)
+    if old.replaced_by is not None:
+        msg = f"key {old.id} was replaced by {old.replaced_by}; rotate that one"
+        raise KeyStateError(msg)
+    kept = {"customer_id", "roles", "title", "expires_at"}
+    new = successor.model_copy(update={field: getattr(old, field) for field in kept})
+    ends = now + grace if old.expires_at is None else min(now + grace, old.expires_at)
+    return new, old.model_copy(update={"expires_at": ends, "replaced_by": new.id})
 
 
 def check_grant(granter: Principal, customer_id: str | None, roles: frozenset[Role]) -> None:

@@ -21,7 +21,7 @@ from pydantic_core import to_jsonable_python
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.errors import Issue, QueryError
 from pop_stream.model.revisions import VersionedDefinition
-from pop_stream.model.validation import shorten
+from pop_stream.model.validation import is_storable, shorten, unstorable_issue
 
 DEFAULT_LIMIT: Final = 100
 MAX_LISTED: Final = 1000
@@ -138,7 +138,9 @@ def reject_non_json_number(text: str) -> float:
 
 def is_scalar(value: object) -> bool:
     """Whether a filter or a sort can be by this value."""
-    return value is None or isinstance(value, str | int | float)
+    if isinstance(value, str):
+        return is_storable(value)
+    return value is None or isinstance(value, int | float)
 
 
 def microseconds(instant: datetime) -> int:
@@ -232,9 +234,8 @@ class _ParameterReader:
     def expect_text(self, parameters: Sequence[tuple[str, str]]) -> None:
         """Refuse what no database text can hold, before anything else is said of it."""
         for name, text in parameters:
-            if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in name + text):
-                message = "holds a character that no text can"
-                raise QueryError([Issue("query", ascii(shorten(name + text)), message)])
+            if not is_storable(name + text):
+                raise QueryError([unstorable_issue("query", name + text)])
 
     def reserved(self, parameters: Sequence[tuple[str, str]]) -> Mapping[str, str]:
         found: dict[str, str] = {}

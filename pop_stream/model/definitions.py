@@ -4,9 +4,9 @@ Also their form as records of `pop.definitions` and as tables of a file, and whi
 need which others, by the keys of their records.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -19,17 +19,20 @@ from pydantic import (
 
 from pop_stream.model.agenda import CallbackUrl, Id
 from pop_stream.model.api_keys import ApiKey
-from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.errors import DefinitionError, Issue, UnreadableRecordError
 from pop_stream.model.identity import Ownership
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
 from pop_stream.model.json_types import WHOLE_NUMBER
-from pop_stream.model.references import TOKEN
+from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
 from pop_stream.model.sharing import SharedDefinition
-from pop_stream.model.template import AgendaTemplate
+from pop_stream.model.template import ACCEPTED, AgendaTemplate
 
 MAX_IN_FLIGHT: Final = 1_000_000_000
 """More than any cap needs to be."""
+
+MAX_DEFINITION_BYTES: Final = 512 * 1024
+"""Most bytes of one definition, as JSON: it is one record, and every process holds all."""
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
 
@@ -79,6 +82,10 @@ class Customer(BaseModel):
     )
     default_insight: InsightKey | None = Field(
         default=None, description="Takes those of its agendas that fit no insight's mappers."
+    )
+    submitters: Annotated[tuple[Id, ...], Field(max_length=100)] = Field(
+        default=(),
+        description="Customers that may submit in its name what goes to insights of theirs.",
     )
 
     @property
@@ -214,6 +221,10 @@ class VersionedTemplate:
     version: int
 
 
+DefinitionChange = tuple[str, Definition | None, int]
+"""Key, content and version of one change; None is a removal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Definitions:
     """All definitions in force; a change yields a new one.
@@ -262,30 +273,35 @@ class Definitions:
             definition: The new content.
             version: Of the definition; 0 if it has none.
         """
-        kind, _, name = key.partition("/")
-        match kind:
-            case "customer" if definition is None or isinstance(definition, Customer):
-                customers = _put(self.customers, CustomerId(name), definition)
-                return replace(self, customers=customers)
-            case "insight" if definition is None or isinstance(definition, Insight):
-                insights = _put(self.insights, InsightId(name), definition)
-                return replace(self, insights=insights)
-            case "pool" if definition is None or isinstance(definition, ResourcePool):
-                return replace(self, pools=_put(self.pools, name, definition))
-            case "template" if definition is None or isinstance(definition, AgendaTemplate):
-                found = VersionedTemplate(definition, version) if definition else None
-                return replace(self, templates=_put(self.templates, name, found))
-            case _:
-                return self
+        return self.with_changes([(key, definition, version)])
 
+    def with_changes(self, changes: Iterable[DefinitionChange]) -> "Definitions":
+        """As `updated` for each in turn; what is defined is copied once, not once for each."""
+        changed: dict[str, Any] = {}
+        for key, definition, version in changes:
+            kind, _, name = key.partition("/")
+            model = KINDS.get(cast("Kind", kind))
+            if model is None or not isinstance(definition, model | None):
+                continue
+            of_kind = f"{kind}s"
+            if of_kind not in changed:
+                changed[of_kind] = dict(getattr(self, of_kind))
+            kept = changed[of_kind]
+            # What is replaced comes last, as it does for who reads the compacted topic anew.
+            kept.pop(name, None)
+            if isinstance(definition, AgendaTemplate):
+                kept[name] = VersionedTemplate(definition, version)
+            elif definition is not None:
+                kept[name] = definition
+        return replace(self, **changed) if changed else self
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def _put(items: Mapping[K, V], key: K, value: V | None) -> dict[K, V]:
-    kept = {other: item for other, item in items.items() if other != key}
-    return kept if value is None else {**kept, key: value}
+    def schedules_like(self, other: "Definitions") -> bool:
+        """Whether nothing was changed between the two but templates."""
+        return (
+            self.customers is other.customers
+            and self.insights is other.insights
+            and self.pools is other.pools
+        )
 
 
 _API_KEY: Final = "key/"
@@ -318,7 +334,7 @@ def decode_definition(key: str, value: bytes | None) -> Definition | None:
         msg = f"no kind of definition is called {kind!r}; use one of {', '.join(KINDS)}"
         raise UnreadableRecordError(msg)
     try:
-        definition = model.model_validate_json(value, extra="ignore")
+        definition = model.model_validate_json(value, extra="ignore", context=ACCEPTED)
     except ValidationError as error:
         raise UnreadableRecordError(str(error)) from None
     if definition.id != name:
@@ -328,8 +344,22 @@ def decode_definition(key: str, value: bytes | None) -> Definition | None:
 
 
 def encode_definition(definition: Definition) -> bytes:
-    """The definition as JSON, without fields left at their defaults."""
-    return definition.model_dump_json(exclude_defaults=True).encode()
+    """The definition as JSON, without fields left at their defaults.
+
+    Every writer encodes with it: the store, after patches are merged, and provisioning.
+
+    Raises:
+        DefinitionError: If it is larger than a definition may be.
+    """
+    encoded = definition.model_dump_json(exclude_defaults=True).encode()
+    if len(encoded) > MAX_DEFINITION_BYTES:
+        kind = kind_of(definition)
+        message = (
+            f"a {kind} may hold {MAX_DEFINITION_BYTES:,} bytes at most, with all that earlier "
+            "requests put in; make it smaller, or several of it"
+        )
+        raise DefinitionError(kind, [Issue(kind, f"{len(encoded)} bytes", message)])
+    return encoded
 
 
 def is_api_key(key: str) -> bool:
@@ -424,6 +454,6 @@ def deletion_blocked_by(definition: Definition) -> list[str]:
         keys.append(f"customer/{definition.owner}")
     if isinstance(definition, AgendaTemplate):
         customer_id = definition.agenda.get("customer_id")
-        if isinstance(customer_id, str) and not TOKEN.search(customer_id):
+        if isinstance(customer_id, str) and not find_references(customer_id):
             keys.append(f"customer/{customer_id}")
     return sorted(set(keys))

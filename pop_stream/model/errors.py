@@ -9,6 +9,8 @@ PopStreamError              code: stable name for clients, logs and metrics
 │  │  └─ CapacityError          …but it may later: the insight's scheduler has as much as it may
 │  ├─ DefinitionError       resending cannot help
 │  └─ QueryError            parameters of a list that cannot be used
+├─ LimitError               the customer has as many of something as it may
+│  └─ RateLimitError        …or did it as often as it may: later it may again
 ├─ ExistsError              an id is taken
 ├─ InUseError               it cannot be deleted while others need it
 ├─ PreconditionError        it is no longer, or not yet, what the caller believes
@@ -16,9 +18,11 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ UnauthenticatedError     nobody knows who asks
 ├─ ForbiddenError           the caller's own object, but not its role
 ├─ StateError               an agenda's state forbids what is wanted of it
+├─ KeyStateError            an API key has ended, or another stands in its place
 ├─ TransitionError          an event does not follow from the state
 ├─ LeaseLostError           the attempt is over: stop, report nothing
 ├─ UnreadableRecordError    bytes that are no event
+├─ RecordTooLargeError      what no record can hold; nothing is gained by trying again
 ├─ OffsetsMovedError        another process owns the partition now: read it anew
 ├─ UnstorableError          an event of the batch holds what no row can
 ├─ MigrationError           the schema's files and the database disagree
@@ -174,6 +178,34 @@ class ExistsError(PopStreamError):
         )
 
 
+class LimitError(PopStreamError):
+    """The customer has as many of something as it may."""
+
+    code: ClassVar[str] = "limit_reached"
+
+    def __init__(self, customer_id: str, what: str, limit: int, setting: str) -> None:
+        super().__init__(
+            f"customer {customer_id!r} has {limit:,} {what}, as many as it may; remove some, "
+            f"or have an operator raise {setting}"
+        )
+
+
+class RateLimitError(LimitError):
+    """The customer does something as often as it may.
+
+    Attributes:
+        retry_after_s: When trying again is worth it.
+    """
+
+    code: ClassVar[str] = "rate_limit_reached"
+
+    def __init__(
+        self, customer_id: str, what: str, limit: int, setting: str, *, retry_after_s: float
+    ) -> None:
+        super().__init__(customer_id, what, limit, setting)
+        self.retry_after_s = retry_after_s
+
+
 class InUseError(PopStreamError):
     """It cannot be deleted while others need it.
 
@@ -241,6 +273,12 @@ class StateError(PopStreamError):
         )
 
 
+class KeyStateError(PopStreamError):
+    """An API key has ended, or another stands in its place: no key follows from it."""
+
+    code: ClassVar[str] = "wrong_key_state"
+
+
 class TransitionError(PopStreamError):
     """An event does not follow from the state; it is counted and skipped."""
 
@@ -281,6 +319,21 @@ class UnreadableRecordError(PopStreamError):
     """A record's bytes are no event of ours; it belongs to the dead letters."""
 
     code: ClassVar[str] = "unreadable_record"
+
+
+class RecordTooLargeError(PopStreamError):
+    """What was to be written is larger than a record may be; writing it again cannot help.
+
+    Attributes:
+        limit: The most bytes that fit; 0 if only the broker knows.
+    """
+
+    code: ClassVar[str] = "too_large"
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        most = f"at most {limit:,}" if limit else "fewer"
+        super().__init__(f"{what} has {size:,} bytes, and {most} can be kept")
+        self.limit = limit
 
 
 class OffsetsMovedError(PopStreamError):

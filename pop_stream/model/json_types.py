@@ -1,10 +1,18 @@
 """Instants and numbers as JSON has them."""
 
 import re
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+
+EARLIEST_INSTANT: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST_INSTANT: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""Every instant that anybody sends lies between them: from the first up to, not with, the last.
+
+Beyond both there is room of centuries, and every duration is bounded by years: whatever a part
+adds to an instant, or subtracts, is an instant too.
+"""
 
 _BEGINS: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:")
 
@@ -27,8 +35,23 @@ def _parsed(text: str) -> datetime | None:
         return None
 
 
-INSTANT: Final = BeforeValidator(_read)
-"""With an AwareDatetime: text must be RFC 3339; "0.5" is no half second past 1970."""
+def check_instant(instant: datetime) -> datetime:
+    """The instant, if any part can reckon with it.
+
+    Raises:
+        ValueError: If it is not within the range.
+    """
+    if not EARLIEST_INSTANT <= instant < LATEST_INSTANT:
+        msg = (
+            f"must lie from {EARLIEST_INSTANT:%Y-%m-%d} up to, not with, "
+            f"{LATEST_INSTANT:%Y-%m-%d}, in UTC; leave it out if there is no such instant"
+        )
+        raise ValueError(msg)
+    return instant
+
+
+InstantField = Annotated[AwareDatetime, BeforeValidator(_read), AfterValidator(check_instant)]
+"""A field with an instant; text must be RFC 3339, for "0.5" is no half second past 1970."""
 
 
 def _whole(value: object) -> object:

@@ -4,12 +4,15 @@ A string that is one whole token becomes the node it points to, whatever its typ
 inside a longer text is substituted as text, so it must point to a scalar. Text that came
 out of a substitution is not read again. `?text` is used where the path is missing; a bare
 trailing `?` stands for null. `/` alone, or no pointer, is the whole document.
+
+Of several `@` before a `<`, each two stand for one: `@@<x>` is the text `@<x>`, and `@@@<x>` is
+`@` and a token. `escaped` makes any text stand for itself.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 _SCALARS: Final = (str, int, float, bool, type(None))
@@ -20,10 +23,8 @@ OUTPUT_SUFFIX: Final = ".out"
 BUILT_IN_NAMES: Final = frozenset({"pop.agendaId", "pop.customerId", "pop.operationName"})
 """Names that every operation may refer to."""
 
-TOKEN: Final = re.compile(r"@<([^<>]+)>")
-"""A token; its group is what `parse` takes."""
-
-
+_MARK: Final = re.compile(r"(@+)<")
+_REST: Final = re.compile(r"([^<>]+)>")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -40,12 +41,14 @@ class Reference:
         pointer: RFC 6901 pointer into it, empty for the whole document.
         fallback: Text for a missing path; None when there is none.
         null_fallback: Whether a missing path stands for null.
+        token: As it is written.
     """
 
     name: str
     pointer: str
     fallback: str | None
     null_fallback: bool
+    token: str = field(default="", compare=False)
 
     @property
     def is_run_time(self) -> bool:
@@ -70,7 +73,52 @@ def parse(inner: str) -> Reference:
         pointer=pointer,
         fallback=fallback if question and fallback else None,
         null_fallback=bool(question) and not fallback,
+        token=f"@<{inner}>",
     )
+
+
+def pieces(text: str) -> Iterator[str | Reference]:
+    """The references of a text, and what stands between them, none of it empty.
+
+    What stands between them is what it stands for: without the marks that escape.
+    """
+    literal, at = "", 0
+    while mark := _MARK.search(text, at):
+        pairs, is_odd = divmod(len(mark[1]), 2)
+        rest = _REST.match(text, mark.end()) if is_odd else None
+        literal += text[at : mark.start()] + "@" * pairs
+        if rest is None:
+            literal, at = literal + ("@<" if is_odd else "<"), mark.end()
+            continue
+        if literal:
+            yield literal
+        yield parse(rest[1])
+        literal, at = "", rest.end()
+    if literal or at < len(text):
+        yield literal + text[at:]
+
+
+def escaped(value: object) -> object:
+    """The JSON value as it must be written where references are read, to stand for itself.
+
+    Keys of objects are not read, and stay as they are.
+    """
+    if isinstance(value, str):
+        return escaped_text(value) if "@<" in value else value
+    if isinstance(value, Mapping):
+        return {key: escaped(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [escaped(item) for item in value]
+    return value
+
+
+def escaped_text(text: str, *, before_token: bool = False) -> str:
+    """The text as it must be written to stand for itself; `before_token`, if one follows it."""
+    written = _MARK.sub(lambda mark: 2 * mark[1] + "<", text)
+    if not before_token:
+        return written
+    ahead = len(written) - len(written.rstrip("@"))
+    return written + "@" * ahead
 
 
 def find(value: object) -> Sequence[Reference]:
@@ -85,7 +133,7 @@ def find(value: object) -> Sequence[Reference]:
 def _gather(value: object, found: list[Reference]) -> None:
     if isinstance(value, str):
         if "@<" in value:
-            found += (parse(match[1]) for match in TOKEN.finditer(value))
+            found += (one for one in pieces(value) if isinstance(one, Reference))
     elif isinstance(value, list | tuple):
         for item in value:
             _gather(item, found)
@@ -115,20 +163,20 @@ def resolve(value: object, names: Mapping[str, object]) -> object:
 
 
 def _resolve_text(text: str, names: Mapping[str, object]) -> object:
-    whole = TOKEN.fullmatch(text)
-    if whole:
-        return _look_up(parse(whole[1]), names)
+    parts = [*pieces(text)]
+    if len(parts) == 1 and isinstance(parts[0], Reference):
+        return _look_up(parts[0], names)
+    return "".join(one if isinstance(one, str) else _as_text(one, names) for one in parts)
 
-    def substitute(match: re.Match[str]) -> str:
-        node = _look_up(parse(match[1]), names)
-        if isinstance(node, str):
-            return node
-        if isinstance(node, _SCALARS):
-            return json.dumps(node)
-        msg = f"{match[0]} stands inside a text but points to an object or a list"
-        raise UnresolvedReferenceError(msg)
 
-    return TOKEN.sub(substitute, text)
+def _as_text(reference: Reference, names: Mapping[str, object]) -> str:
+    node = _look_up(reference, names)
+    if isinstance(node, str):
+        return node
+    if isinstance(node, _SCALARS):
+        return json.dumps(node)
+    msg = f"{reference.token} stands inside a text but points to an object or a list"
+    raise UnresolvedReferenceError(msg)
 
 
 def _look_up(reference: Reference, names: Mapping[str, object]) -> object:

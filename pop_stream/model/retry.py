@@ -13,6 +13,9 @@ from pydantic import ConfigDict, Field
 MAX_LOST_PAUSE_S: Final = 1.0
 """Longest pause after a puller fell silent: the agenda itself did nothing wrong."""
 
+MAX_PAUSE_S: Final = 604_800.0
+"""Longest pause, whatever the fields hold: an instant after it is one that can be written."""
+
 _HASHES: Final = 2**32
 _MAX_DOUBLINGS: Final = 1_000
 
@@ -30,7 +33,7 @@ class Backoff:
 
     first_s: Annotated[float, Field(ge=0, le=86_400)] = 1.0
     factor: Annotated[float, Field(ge=1, le=100)] = 2.0
-    most_s: Annotated[float, Field(gt=0, le=604_800)] = 300.0
+    most_s: Annotated[float, Field(gt=0, le=MAX_PAUSE_S)] = 300.0
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
 
     def pause_s(self, failures: int, *, seed: str) -> float:
@@ -45,4 +48,5 @@ class Backoff:
         except OverflowError:
             grown = self.most_s
         chance = crc32(f"{seed}/{failures}".encode()) / _HASHES
-        return min(grown, self.most_s) * (1 - self.jitter * chance)
+        pause_s = min(grown, self.most_s) * (1 - self.jitter * chance)
+        return max(0.0, min(pause_s, MAX_PAUSE_S))

@@ -16,12 +16,16 @@ from pop_stream.model.errors import (
     DefinitionError,
     ExistsError,
     Issue,
+    LimitError,
     NotFoundError,
     PreconditionError,
+    RateLimitError,
 )
 from pop_stream.model.identity import Principal
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.validation import issues_of, shorten
+
+_SECONDS_AN_HOUR: Final = 3_600
 
 READ_ONLY: Final = frozenset({"version", "created_at", "updated_at", "insight_ids"})
 """What is shown with a definition and ignored when it is sent back."""
@@ -221,6 +225,59 @@ def _check_changeable(before: Definition, after: Definition) -> None:
         )
         wanted = Issue("partitions", str(after.partitions), message)
         raise DefinitionError(kind_of(after), [wanted])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomerLimits:
+    """How much each customer may keep and change; operators may more.
+
+    Attributes:
+        templates: Of one owner.
+        keys: That speak for it and have not ended.
+        changes_per_hour: Of definitions and keys; each leaves an entry in the audit log.
+        versions: Of one definition that are kept; older ones go once they are published.
+    """
+
+    templates: int = 1_000
+    keys: int = 100
+    changes_per_hour: int = 1_000
+    versions: int = 100
+
+    def check_templates(self, customer_id: str, there_are: int) -> None:
+        """Check how many there are with a new one.
+
+        Raises:
+            LimitError: If these are too many.
+        """
+        if there_are > self.templates:
+            raise LimitError(customer_id, "templates", self.templates, "POP_MAX_TEMPLATES")
+
+    def check_keys(self, customer_id: str, there_are: int) -> None:
+        """Check how many have not ended with a new one.
+
+        Raises:
+            LimitError: If these are too many.
+        """
+        if there_are > self.keys:
+            raise LimitError(customer_id, "keys", self.keys, "POP_MAX_KEYS")
+
+    def check_changes(self, customer_id: str, in_last_hour: int) -> None:
+        """Check how many changes it made before another one.
+
+        Raises:
+            RateLimitError: If there may be no other yet.
+        """
+        if in_last_hour >= self.changes_per_hour:
+            raise RateLimitError(
+                customer_id,
+                "changes in the last hour",
+                self.changes_per_hour,
+                "POP_MAX_CHANGES_PER_HOUR",
+                retry_after_s=_SECONDS_AN_HOUR / self.changes_per_hour,
+            )
+
+
+DEFAULT_LIMITS: Final = CustomerLimits()
 
 
 AuditAction = Literal["created", "replaced", "changed", "deleted", "rotated", "revoked"]

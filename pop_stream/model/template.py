@@ -1,26 +1,24 @@
 """An agenda template: an agenda with tokens, and the agenda that a run makes of it.
 
-A run brings a payload, checked against the template's JSON schema (compiled once, never
-fetched, checked in linear time), and parameters. Tokens of the template's own names are
-filled in here, at submission; those that name an operation's result or a built-in name are
-left for the run. Text that was filled in is not read again.
+A run brings a payload, checked against the template's JSON schema, and parameters. Tokens of
+the template's own names are filled in here, at submission; those that name an operation's
+result or a built-in name are left for the run. Text that was filled in is not read again,
+neither here nor by the run: where the run reads references, in payloads of operations, it is
+escaped. So whatever a customer gives for a parameter is data.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import islice
 from typing import Annotated, Any, Final, Literal, Self
 
-import jsonschema_rs
-import msgspec
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
     StringConstraints,
+    ValidationInfo,
     create_model,
     model_validator,
 )
@@ -28,56 +26,11 @@ from pydantic import (
 from pop_stream.model import references
 from pop_stream.model.agenda import Agenda, OwnId, TemplateRef, parse_agenda
 from pop_stream.model.errors import Issue, SubmissionError
-from pop_stream.model.references import TOKEN, Reference, parse, walk
+from pop_stream.model.payload_schema import payload_issues, schema_error
+from pop_stream.model.references import Reference, escaped, escaped_text, pieces, walk
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.tenancy import foreign_id_issue
-from pop_stream.model.validation import path_of, shorten
-
-_COMPILED: Final = 512
-"""Schemas kept compiled; each change of a template makes a new one."""
-
-
-def schema_error(schema: Mapping[str, object] | bool) -> str | None:
-    """Why the document is no schema that payloads can be held to; None if it is one.
-
-    References to other documents are refused, and so are patterns with look-around or back
-    references, whose matching time has no bound.
-    """
-    try:
-        _compiled(msgspec.json.encode(schema).decode())
-    except ValueError as error:
-        return shorten(str(error).split("\n", 1)[0])
-    return None
-
-
-def payload_issues(
-    schema: Mapping[str, object] | bool, payload: object, *, field: str
-) -> Iterator[Issue]:
-    """What is wrong with a payload, at most as much as a refusal lists.
-
-    Args:
-        schema: One that `schema_error` finds nothing wrong with.
-        payload: Any JSON.
-        field: What the payload is called in the issues.
-    """
-    validator = _compiled(msgspec.json.encode(schema).decode())
-    for error in islice(validator.iter_errors(payload), SubmissionError.MAX_ISSUES):
-        path = path_of((field, *error.instance_path), document=field)
-        rule = "/".join(str(part) for part in error.schema_path)
-        yield Issue(
-            path, shorten(error.instance), f"{shorten(error.message)} (schema: /{rule})"
-        )
-
-
-@lru_cache(maxsize=_COMPILED)
-def _compiled(schema: str) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(
-        msgspec.json.decode(schema),
-        validate_formats=True,
-        offline=True,
-        pattern_options=jsonschema_rs.RegexOptions(),
-    )
-
+from pop_stream.model.validation import shorten
 
 PAYLOAD_NAMES: Final = ("pop.payload", "pop.transformRequest")
 """Both stand for the payload of the run; the second is what POP also called it."""
@@ -125,6 +78,10 @@ def _closed_schema(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = False
 
 
+ACCEPTED: Final[Mapping[str, bool]] = {"accepted": True}
+"""The context in which a template is read that was accepted before."""
+
+
 class AgendaTemplate(SharedDefinition):
     """A kind of agenda that is run by naming it, with a payload and parameters."""
 
@@ -170,8 +127,9 @@ class AgendaTemplate(SharedDefinition):
         return self
 
     @model_validator(mode="after")
-    def _schema_is_one(self) -> Self:
-        if self.payload_schema is None:
+    def _schema_is_one(self, info: ValidationInfo) -> Self:
+        # Not again of what was accepted: a start reads thousands, of which few will be run.
+        if self.payload_schema is None or info.context is ACCEPTED:
             return self
         if fault := schema_error(self.payload_schema):
             msg = f"payload_schema cannot be used: {fault}"
@@ -295,7 +253,8 @@ def expand(template: AgendaTemplate, call: TemplateCall, *, version: int) -> Age
         raise SubmissionError(issues)
     expansion = _TokenExpansion(_bindings(template, call))
     document = {
-        key: expansion.fill(node, f"agenda.{key}") for key, node in template.agenda.items()
+        key: expansion.fill(node, f"agenda.{key}", "operations" if key == "operations" else "")
+        for key, node in template.agenda.items()
     }
     if expansion.issues:
         raise SubmissionError(expansion.issues)
@@ -339,6 +298,37 @@ def _payload_issues(template: AgendaTemplate, payload: object) -> Iterator[Issue
         yield from payload_issues(template.payload_schema, payload, field="payload")
 
 
+_Place = Literal["operations", "operation", "payload", ""]
+"""Where a node of an agenda stands, as far as payloads of operations are concerned."""
+
+
+def _place_in(place: _Place, key: str = "") -> _Place:
+    """Where the items of a list stand, or what an object has under the key."""
+    match place, key:
+        case "operations", "":
+            return "operation"
+        case ("operation", "payload") | ("payload", _):
+            return "payload"
+        case _:
+            return ""
+
+
+def _as_data(node: object, place: _Place) -> object:
+    """The node as it must stand there so that the run reads no references in it."""
+    if place == "payload":
+        return escaped(node)
+    if place == "operation" and isinstance(node, Mapping):
+        return {key: _as_data(one, _place_in(place, key)) for key, one in node.items()}
+    if place == "operations" and isinstance(node, list | tuple):
+        return [_as_data(one, "operation") for one in node]
+    return node
+
+
+def _written(literal: str, place: _Place, *, before_token: bool = False) -> str:
+    """The text as it must stand there to stand for itself."""
+    return escaped_text(literal, before_token=before_token) if place == "payload" else literal
+
+
 @dataclass(slots=True)
 class _TokenExpansion:
     """Fills tokens in, and notes every one that cannot be."""
@@ -347,39 +337,54 @@ class _TokenExpansion:
     issues: list[Issue] = field(default_factory=list)
     expanded_characters: int = 0
 
-    def fill(self, node: object, path: str) -> object:
+    def fill(self, node: object, path: str, place: _Place) -> object:
         """The node with its tokens filled in; `path` says where it stands."""
         if isinstance(node, str):
-            return self._fill_text(node, path) if "@<" in node else node
+            return self._fill_text(node, path, place) if "@<" in node else node
         if isinstance(node, Mapping):
-            return {key: self.fill(one, f"{path}.{key}") for key, one in node.items()}
+            return {
+                key: self.fill(one, f"{path}.{key}", _place_in(place, key))
+                for key, one in node.items()
+            }
         if isinstance(node, list):
-            return [self.fill(one, f"{path}[{index}]") for index, one in enumerate(node)]
+            inner = _place_in(place)
+            return [self.fill(one, f"{path}[{index}]", inner) for index, one in enumerate(node)]
         return node
 
-    def _fill_text(self, text: str, path: str) -> object:
-        if whole := TOKEN.fullmatch(text):
-            reference = parse(whole[1])
-            return text if reference.is_run_time else self._node(reference, text, path)
-        return TOKEN.sub(lambda match: self._part(match[0], match[1], path), text)
+    def _fill_text(self, text: str, path: str, place: _Place) -> object:
+        parts = [*pieces(text)]
+        if len(parts) == 1 and isinstance(parts[0], Reference):
+            reference = parts[0]
+            if reference.is_run_time:
+                return text
+            return _as_data(self._node(reference, path), place)
+        own = any(isinstance(one, Reference) and not one.is_run_time for one in parts)
+        if place == "payload" and not own:
+            return text  # as the run reads it
+        written = literal = ""
+        for one in parts:
+            if isinstance(one, Reference) and one.is_run_time:
+                written += _written(literal, place, before_token=True) + one.token
+                literal = ""
+            else:
+                literal += one if isinstance(one, str) else self._part(one, path)
+        return written + _written(literal, place)
 
-    def _part(self, token: str, inner: str, path: str) -> str:
+    def _part(self, reference: Reference, path: str) -> str:
         """A token within a longer text, as text."""
-        reference = parse(inner)
-        if reference.is_run_time:
-            return token
-        node = self._node(reference, token, path)
+        node = self._node(reference, path)
         if isinstance(node, Mapping | list | tuple):
             self._refuse(
                 path,
-                token,
+                reference.token,
                 "stands inside a text but leads to an object or a list; let it lead to a "
                 "text, number, boolean or null, or make it the whole text",
             )
-            return token
+            return ""
         return node if isinstance(node, str) else json.dumps(node)
 
-    def _node(self, reference: Reference, token: str, path: str) -> object:
+    def _node(self, reference: Reference, path: str) -> object:
+        token = reference.token
         root = self.bindings.get(reference.name, _ABSENT)
         try:
             node = walk(root, reference.pointer)

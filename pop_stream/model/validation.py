@@ -82,6 +82,7 @@ _PATTERN_MESSAGES: Final = {
     TOPIC_SAFE_PATTERN: "may hold letters, digits and ._-, and begins with a letter or digit",
 }
 
+_UNSTORABLE: Final = re.compile("[\\0\\ud800-\\udfff]")
 _NUL_TEXT: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _NUL_BYTES: Final = re.compile(_NUL_TEXT.pattern.encode())
 
@@ -135,6 +136,16 @@ def shorten(value: object, most: int = 200) -> str:
         value = bytes(value).decode(errors="replace")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def is_storable(text: str) -> bool:
+    """Whether a database can hold the text, or look it up: no NUL, no half of a pair."""
+    return not _UNSTORABLE.search(text)
+
+
+def unstorable_issue(field: str, text: str) -> Issue:
+    """The issue for a text that no database can hold."""
+    return Issue(field, ascii(shorten(text)), "holds a character that no text can")
 
 
 def without_nul(data: Text, *, document: str) -> Text:

@@ -14,10 +14,11 @@ import structlog
 
 from pop_stream.clock import wait_until_set
 from pop_stream.kafka.definitions import definition_record
+from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.definitions import DefinitionOutbox, OutboxRow
-from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.publisher import MAX_RECORD_BYTES, Publisher, Record
 
 MAX_BATCH: Final = 500
 
@@ -97,20 +98,23 @@ class DefinitionsOutboxRelay:
             if len(rows) == MAX_BATCH:
                 return []  # older versions would follow newer ones; there is a next time
             newest = await self._outbox.latest_versions()
-            stale = [row for row in newest if _is_stale(row, published_versions)]
+            stale = [
+                row
+                for row in newest
+                if _is_stale(row, published_versions)
+                and self._record(row).size <= MAX_RECORD_BYTES
+            ]
             await self._publish(stale)
         if stale:
             _log.warning("definitions.repaired", keys=[row.key for row in stale][:20])
         return [row.key for row in stale]
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> None:
-        if rows:
-            await self._publisher.publish(
-                [
-                    definition_record(self._topics, row.key, row.body, version=row.version)
-                    for row in rows
-                ]
-            )
+        """Publish rows; what no record can hold is left out, and keeps no other back."""
+        await publish_writable(self._publisher, [self._record(row) for row in rows])
+
+    def _record(self, row: OutboxRow) -> Record:
+        return definition_record(self._topics, row.key, row.body, version=row.version)
 
 
 def _is_stale(row: OutboxRow, published_versions: Mapping[str, int]) -> bool:

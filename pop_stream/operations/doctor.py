@@ -9,11 +9,13 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import MigrationError, UnavailableError
 from pop_stream.operations import provisioning
-from pop_stream.operations.liveness import find_stalled_parts
+from pop_stream.operations.liveness import LATE_AFTER, find_stalled_parts, in_words
 from pop_stream.operations.provisioning import definitions_in_file
+from pop_stream.postgres.definitions import PostgresDefinitionOutbox
 from pop_stream.postgres.migrate import pending_migrations
+from pop_stream.postgres.pool import open_pool
 from pop_stream.rollup.retention import retention_from
-from pop_stream.settings import Settings
+from pop_stream.settings import Settings, is_loopback
 
 
 async def doctor(settings: Settings) -> list[str]:
@@ -44,12 +46,19 @@ async def doctor(settings: Settings) -> list[str]:
 
 
 async def _security_findings(settings: Settings) -> list[str]:
+    found: list[str] = []
     if settings.auth == "off" and not settings.listens_on_loopback:
-        return [
+        found.append(
             f"the API listens on {settings.http_host} and asks nobody who calls: set "
             "POP_AUTH=required, or POP_HTTP_HOST=127.0.0.1"
-        ]
-    return []
+        )
+    brokers = [one.strip().rpartition(":")[0] for one in settings.kafka_bootstrap.split(",")]
+    if not settings.signing_secrets and not all(map(is_loopback, brokers)):
+        found.append(
+            "nothing on Kafka is signed, so whoever writes to it can speak for every customer: "
+            "set POP_SIGNING_SECRETS for API, ingest, rollup and here"
+        )
+    return found
 
 
 async def _schema_findings(settings: Settings) -> list[str]:
@@ -59,7 +68,22 @@ async def _schema_findings(settings: Settings) -> list[str]:
         return [f"Postgres does not answer ({error}): start it, or set POP_POSTGRES_DSN"]
     except MigrationError as error:
         return [str(error)]
-    return [f"migration {name} is missing: run `pop-stream migrate`" for name in pending]
+    if pending:
+        return [f"migration {name} is missing: run `pop-stream migrate`" for name in pending]
+    return await _outbox_findings(settings)
+
+
+async def _outbox_findings(settings: Settings) -> list[str]:
+    async with open_pool(settings) as pool:
+        oldest = await PostgresDefinitionOutbox(pool).oldest_unpublished()
+    if oldest is None or oldest[1] < LATE_AFTER:
+        return []
+    key, age = oldest
+    return [
+        f"{key} was changed {in_words(age)} ago and is not published, so other parts do not "
+        "know it: start `pop-stream serve`, whose log says what is wrong, or run `pop-stream "
+        "migrate`"
+    ]
 
 
 async def _file_findings(settings: Settings) -> list[str]:

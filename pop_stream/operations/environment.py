@@ -1,5 +1,6 @@
 """Settings from the environment of a command, and their way to the processes it starts."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 from pydantic import ValidationError
@@ -29,7 +30,10 @@ def load_console_settings() -> Settings:
 
 def environment_variables(overrides: Mapping[str, object]) -> dict[str, str]:
     """The same overrides as environment variables, for a process to be started."""
-    return {f"POP_{name.upper()}": str(value) for name, value in overrides.items()}
+    return {
+        f"POP_{name.upper()}": json.dumps(value) if isinstance(value, tuple) else str(value)
+        for name, value in overrides.items()
+    }
 
 
 def _validation_errors(error: ValidationError) -> Iterator[str]:

@@ -2,23 +2,31 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
+from pop_stream.clock import WallClock
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.clients import KafkaAdmin
 from pop_stream.kafka.group_members import count_members
 from pop_stream.kafka.lag import KafkaLagProbe
+from pop_stream.kafka.topic_reader import read_range
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, GroupType
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import InsightTick
 from pop_stream.policy.stall import stalled_lag
 from pop_stream.ports.publisher import Record
+from pop_stream.ports.records import TopicPartition
 from pop_stream.settings import Settings
 
 STALL_AFTER_S: Final = 10.0
 """How long what waits may stay where it is: parts commit every second, but join in a few."""
+
+LATE_AFTER: Final = timedelta(minutes=1)
+"""How old what waits for a part may be, while the part moves."""
 
 _POLL_S: Final = 0.5
 
@@ -62,8 +70,16 @@ async def find_stalled_parts(settings: Settings, definitions: Definitions) -> li
     ):
         probe = KafkaLagProbe(names, admin, consumer)
         await _publish_tick(settings, names, admin)
-        looks = (_check(one, admin, probe) for one in consumer_groups(names, definitions))
+        groups = [*consumer_groups(names, definitions)]
+        looks = [_check(one, admin, probe) for one in groups]
         found = await asyncio.gather(*looks)
+        late = [
+            one
+            for one, faults in zip(groups, found, strict=True)
+            if not faults and await count_members(admin, one.group, one.group_type)
+        ]
+        ages = [_late_findings(settings, one, probe) for one in late]
+        found += await asyncio.gather(*ages)
         return [one for some in found for one in some]
 
 
@@ -101,6 +117,55 @@ async def _check(reader: ConsumerGroup, admin: KafkaAdmin, probe: KafkaLagProbe)
             "and start it again"
         ]
     return []
+
+
+async def _late_findings(
+    settings: Settings, reader: ConsumerGroup, probe: KafkaLagProbe
+) -> list[str]:
+    """What a part that moves is too far behind with: events, or agendas to route or place."""
+    if reader.may_lag:
+        return []
+    ages = {
+        topic: await oldest_waiting(settings, reader, topic, probe) for topic in reader.topics
+    }
+    return [
+        f"{reader.name} is behind: what waits for it in {topic} was written up to "
+        f"{in_words(age)} ago; start more of `{reader.command}`, or see its log"
+        for topic, age in ages.items()
+        if age >= LATE_AFTER
+    ]
+
+
+async def oldest_waiting(
+    settings: Settings, reader: ConsumerGroup, topic: str, probe: KafkaLagProbe
+) -> timedelta:
+    """For how long the oldest record of a topic has waited for a group; zero if none waits.
+
+    By the broker's clock when it was written, and by this machine's now.
+    """
+    offsets = await probe.fetch_group_offsets(reader.group, topic, reader.group_type)
+    if offsets is None:
+        return timedelta(0)
+    written_ms: list[int] = []
+    for number, end in offsets.ends.items():
+        begin = max(0, offsets.committed.get(number, 0))
+        if begin >= end:
+            continue
+        place = TopicPartition(topic, number)
+        async with aclosing(read_range(settings, place, begin, end)) as records:
+            async for record in records:
+                written_ms.append(record.timestamp)
+                break
+    if not written_ms:
+        return timedelta(0)
+    now_s = WallClock().now().timestamp()
+    return timedelta(seconds=max(0.0, now_s - min(written_ms) / 1000))
+
+
+def in_words(age: timedelta) -> str:
+    """A span as a person says it: its whole minutes, or seconds."""
+    minutes, seconds = divmod(int(age.total_seconds()), 60)
+    return f"{minutes:,} min" if minutes else f"{seconds} s"
 
 
 async def _waiting(reader: ConsumerGroup, probe: KafkaLagProbe) -> Mapping[str, int]:

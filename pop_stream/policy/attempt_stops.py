@@ -1,5 +1,6 @@
 """Which attempts are to stop, of those that `pop.controls` named last; no IO, no clock."""
 
+from collections import OrderedDict
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +22,7 @@ class StopRegistry:
             msg = f"size must be at least 1, got {size}"
             raise ValueError(msg)
         self._size = size
-        self._by_agenda: dict[str, AttemptStop] = {}
+        self._by_agenda: OrderedDict[str, AttemptStop] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_agenda)
@@ -34,7 +35,7 @@ class StopRegistry:
         self._by_agenda.pop(stop.agenda_id, None)  # to the end: named last
         self._by_agenda[stop.agenda_id] = stop
         if len(self._by_agenda) > self._size:
-            del self._by_agenda[next(iter(self._by_agenda))]
+            self._by_agenda.popitem(last=False)
 
     def of(
         self, agenda_id: str, attempt: int, accepted_at: datetime | None = None

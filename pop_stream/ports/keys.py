@@ -34,13 +34,14 @@ class KeyStore(Protocol):
     async def rotate(
         self, key_id: str, to: ApiKey, author: Author, *, grace: timedelta
     ) -> ApiKey:
-        """Store a key with the powers of another, which ends after the grace period.
+        """Store a key with the powers and expiry of another, which ends after the grace period.
 
         Returns:
             The new key, as stored.
 
         Raises:
             NotFoundError: If there is no key to rotate.
+            KeyStateError: If it has ended, or was rotated before.
         """
         ...
 

@@ -1,7 +1,14 @@
 """Publishes records to Kafka."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+MAX_RECORD_BYTES: Final = 1_000_000
+"""The most that a record may hold, before compression: key, value and headers.
+
+Brokers and topics must take batches of somewhat more, as they do unless configured otherwise;
+`pop-stream doctor` says if one does not.
+"""
 
 
 class Record(NamedTuple):
@@ -20,6 +27,13 @@ class Record(NamedTuple):
     headers: Sequence[tuple[str, bytes]] = ()
     own_batch: bool = False
 
+    @property
+    def size(self) -> int:
+        """Its bytes before compression, as `MAX_RECORD_BYTES` counts them."""
+        # Kafka allows a header without a value, as anyone may have written one
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 class RecordMetadata(Protocol):
     """Where a record was written."""
@@ -33,10 +47,6 @@ class RecordMetadata(Protocol):
     def offset(self) -> int:
         """In the partition."""
         ...
-
-
-class RecordTooLargeError(Exception):
-    """A record is larger than the broker accepts; sending it again cannot help."""
 
 
 class Publisher(Protocol):
@@ -54,8 +64,8 @@ class Publisher(Protocol):
         Raises:
             UnavailableError: If the broker did not acknowledge in time; any of the records may
                 have been written.
-            RecordTooLargeError: If a record is larger than the broker accepts; the others of
-                the call may have been written.
+            RecordTooLargeError: If a record is larger than `MAX_RECORD_BYTES`: then none was
+                written. Or if the broker takes less: then others may have been written.
         """
         ...
 

@@ -80,6 +80,10 @@ class SummaryReader(Protocol):
         """A number per link that changes whenever one of its agendas does; absent if none."""
         ...
 
+    async def next_offsets(self, topic: str) -> Mapping[int, int]:
+        """How far summaries have come: the first offset not folded yet, by partition."""
+        ...
+
     async def ping(self) -> None:
         """Answer, or raise UnavailableError."""
         ...

@@ -8,6 +8,7 @@ name one of ours.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import asyncpg
@@ -32,12 +33,19 @@ from pop_stream.model.definitions import (
 )
 from pop_stream.model.errors import DefinitionError, InUseError, Issue, UnavailableError
 from pop_stream.model.identity import Ownership
-from pop_stream.model.revisions import AuditRecord, Author, Revision, VersionedDefinition
+from pop_stream.model.revisions import (
+    DEFAULT_LIMITS,
+    AuditRecord,
+    Author,
+    CustomerLimits,
+    Revision,
+    VersionedDefinition,
+)
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.validation import without_nul
 from pop_stream.policy.lifecycle.states import TERMINAL
 from pop_stream.ports.definitions import OutboxRow
-from pop_stream.postgres.keys import record_audit_entry
+from pop_stream.postgres.keys import check_change_rate, record_audit_entry
 from pop_stream.postgres.pool import acquire_connection, load_queries
 
 if TYPE_CHECKING:
@@ -141,8 +149,9 @@ _UNFINISHED_QUERIES: Final[Mapping[str, str]] = {
 class PostgresDefinitions:
     """The port `DefinitionStore`."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "Pool", limits: CustomerLimits = DEFAULT_LIMITS) -> None:
         self._pool = pool
+        self._limits = limits
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
@@ -190,8 +199,13 @@ class PostgresDefinitions:
     ) -> Sequence[VersionedDefinition | None]:
         """Make changes, all or none; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
+            await check_change_rate(connection, author, self._limits)
             await connection.execute(_SQL["lock_for_write"])
-            outcomes = [await _make(connection, one, author) for one in revisions]
+            outcomes = [await _make(connection, one, author, self._limits) for one in revisions]
+            owner = author.principal.customer_id
+            if owner is not None:  # a customer defines nothing but its own
+                there_are = await connection.fetchval(_SQL["count_owned"], "template", owner)
+                self._limits.check_templates(owner, there_are)
             await _expect_needs(connection, [one.definition for one in outcomes if one])
             gone = [
                 revision
@@ -222,6 +236,12 @@ class PostgresDefinitionOutbox:
                 numbers = [row.number for row in rows]
                 await connection.execute(_SQL["mark_published"], numbers)
 
+    async def oldest_unpublished(self) -> tuple[str, timedelta] | None:
+        """The key that waits for longest to be published, and for how long; None if none."""
+        async with acquire_connection(self._pool) as connection:
+            row = await connection.fetchrow(_SQL["oldest_unpublished"])
+        return None if row is None else (row["key"], row["age"])
+
     async def latest_versions(self) -> Sequence[OutboxRow]:
         """The last version of everything; see the port."""
         async with acquire_connection(self._pool) as connection:
@@ -229,7 +249,7 @@ class PostgresDefinitionOutbox:
 
 
 async def _make(
-    connection: "Connection", revision: Revision, author: Author
+    connection: "Connection", revision: Revision, author: Author, limits: CustomerLimits
 ) -> VersionedDefinition | None:
     """Make one change, its version in the outbox included."""
     identity = (revision.kind, revision.object_id)
@@ -242,6 +262,7 @@ async def _make(
     whose = _ownership(wanted) if wanted else Ownership(None)
     owned = (whose.owner, whose.visibility, sorted(whose.allowed))
     await connection.execute(_SQL["record_version"], *identity, version, body, *owned)
+    await connection.execute(_SQL["prune_versions"], *identity, version, limits.versions)
     await record_audit_entry(connection, _audit_entry(revision, before, wanted, author))
     if wanted is None:
         await connection.execute(_SQL["delete"], *identity)

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pop_stream.model.api_keys import ApiKey
+from pop_stream.model.api_keys import ApiKey, rotate
 from pop_stream.model.definitions import api_key_record
 from pop_stream.model.errors import NotFoundError
-from pop_stream.model.revisions import AuditAction, AuditRecord, Author
+from pop_stream.model.revisions import (
+    DEFAULT_LIMITS,
+    AuditAction,
+    AuditRecord,
+    Author,
+    CustomerLimits,
+)
 from pop_stream.ports.audit import AuditEntry, AuditFilter
 from pop_stream.postgres.pool import acquire_connection, load_queries
 
@@ -49,6 +55,21 @@ async def record_audit_entry(connection: "Connection", entry: AuditRecord) -> No
     )
 
 
+async def check_change_rate(
+    connection: "Connection", author: Author, limits: CustomerLimits
+) -> None:
+    """Check that a customer may make another change now, before any lock is taken for it.
+
+    Raises:
+        RateLimitError: If it made as many as it may.
+    """
+    customer_id = author.principal.customer_id
+    if customer_id is not None:
+        most = limits.changes_per_hour
+        made = await connection.fetchval(_AUDIT_SQL["count_recent"], customer_id, most)
+        limits.check_changes(customer_id, made)
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresAuditLog:
     """The port `AuditLog`."""
@@ -78,8 +99,9 @@ _OUTBOX: Final = load_queries("definitions")
 class PostgresKeys:
     """The port `KeyStore`."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "Pool", limits: CustomerLimits = DEFAULT_LIMITS) -> None:
         self._pool = pool
+        self._limits = limits
 
     async def find(self, key_id: str) -> ApiKey | None:
         """The key, whatever its state; see the port."""
@@ -98,8 +120,10 @@ class PostgresKeys:
     async def create(self, key: ApiKey, author: Author) -> None:
         """Store a new key; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
+            await check_change_rate(connection, author, self._limits)
             await connection.execute(_OUTBOX["lock_for_write"])
             await _insert(connection, key)
+            await self._check_number(connection, key, author)
             await _note(connection, author, "created", after=key)
 
     async def rotate(
@@ -107,17 +131,13 @@ class PostgresKeys:
     ) -> ApiKey:
         """Store a new key in place of another; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
+            await check_change_rate(connection, author, self._limits)
             await connection.execute(_OUTBOX["lock_for_write"])
             old = await _held(connection, key_id)
-            ends = to.created_at + grace
-            if old.expires_at is not None:
-                ends = min(ends, old.expires_at)
-            new = to.model_copy(
-                update={"customer_id": old.customer_id, "roles": old.roles, "title": old.title}
-            )
-            ending = old.model_copy(update={"expires_at": ends, "replaced_by": new.id})
+            new, ending = rotate(old, to, grace=grace)
             await _insert(connection, new)
             await _update(connection, ending)
+            await self._check_number(connection, new, author)
             await _note(connection, author, "created", after=new)
             await _note(connection, author, "rotated", before=old, after=ending)
         return new
@@ -133,6 +153,14 @@ class PostgresKeys:
             await _update(connection, revoked)
             await _note(connection, author, "revoked", before=old, after=revoked)
         return revoked
+
+    async def _check_number(
+        self, connection: "Connection", new: ApiKey, author: Author
+    ) -> None:
+        if author.principal.customer_id is not None and new.customer_id is not None:
+            whose = (new.customer_id, new.created_at)
+            there_are = await connection.fetchval(_SQL["count_active"], *whose)
+            self._limits.check_keys(new.customer_id, there_are)
 
 
 async def _held(connection: "Connection", key_id: str) -> ApiKey:

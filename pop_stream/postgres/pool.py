@@ -36,6 +36,14 @@ _UNAVAILABLE_ERRORS: Final = (
     TimeoutError,
 )
 
+# The driver cannot encode half of a surrogate pair, nor an instant before the first in UTC.
+_UNSTORABLE_ERRORS: Final = (
+    asyncpg.DataError,
+    asyncpg.ProgramLimitExceededError,
+    UnicodeEncodeError,
+    OverflowError,
+)
+
 # A plan that is kept is of the table as it was: a scan of an empty one is kept while it fills
 # up, and then compares each of its rows with each id that is asked for.
 _FOR_ALL: Final = {"plan_cache_mode": "force_custom_plan"}
@@ -97,7 +105,7 @@ def translate_errors() -> Iterator[None]:
     """Turn errors of the driver into ours."""
     try:
         yield
-    except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
+    except _UNSTORABLE_ERRORS as error:
         raise UnstorableError(str(error)) from error
     except _UNAVAILABLE_ERRORS as error:
         msg = f"the database does not answer: {error!r}"

@@ -8,6 +8,7 @@ from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
 from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
 from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.postgres.summaries import read_offsets
 from pop_stream.postgres.summary_rows import operation_of, summary_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class PostgresSummaryReader:
         except UnstorableError:
             return None  # an id that no row can hold
         return None if row is None else AttemptStatus(row["attempt"], State(row["state"]))
+
+    async def next_offsets(self, topic: str) -> Mapping[int, int]:
+        """How far summaries have come; see the port."""
+        async with acquire_connection(self._pool) as connection:
+            return await read_offsets(connection, topic)
 
     async def link(self, link: LinkScope) -> LinkSummary | None:
         """The roll-up of the link's agendas; see the port."""

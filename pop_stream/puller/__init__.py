@@ -36,6 +36,7 @@ Start with `puller.Puller.serve`, then `claiming.pipeline`, then `execution.exec
 API claims for workers that pull over HTTP with the same rooms; see `pop_stream.http_pull`.
 """
 
+from pop_stream.model.references import escaped
 from pop_stream.puller.handlers.builtin import builtin
 from pop_stream.puller.handlers.errors import FinalError, RetryableError
 from pop_stream.puller.handlers.invocation import OperationCall, SyncOperationCall
@@ -50,5 +51,6 @@ __all__ = [
     "RetryableError",
     "SyncOperationCall",
     "builtin",
+    "escaped",
     "load_handlers",
 ]

@@ -11,6 +11,7 @@ from pop_stream.kafka.lifecycle_reader import read
 from pop_stream.kafka.topic_reader import read_to_end
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.records import TopicPartition
@@ -56,11 +57,11 @@ async def read_evidence(
     if not agenda_ids:
         return {}
     found: dict[str, list[LifecycleEvent]] = {one: [] for one in agenda_ids}
-    now = WallClock().now()
+    now, signer = WallClock().now(), RecordSigner(settings.signing_keys)
     starts = await _starts(settings, since)
     async for _, records, _ in read_to_end(settings, starts):
         for record in records:
-            for entry in read(record, now=now)[0]:
+            for entry in read(record, now=now, signer=signer)[0]:
                 if entry.event is not None and entry.event.agenda_id in found:
                     found[entry.event.agenda_id].append(entry.event)
     sums = {one: fold_all(None, events)[0] for one, events in found.items()}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pop_stream.clock import WallClock
 from pop_stream.kafka.lifecycle_reader import lifecycle_records, ready_record
+from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import SubmissionError, UnavailableError
 from pop_stream.model.events.codec import encode
@@ -154,10 +155,11 @@ class LedgerRepairs:
             if agenda.attempt > row.attempt
         ]
         if next_attempts:
-            await self._publisher.publish(
+            await publish_writable(
+                self._publisher,
                 await lifecycle_records(
                     self._publisher, self._topics.agenda_events, next_attempts
-                )
+                ),
             )
         waiting = iter(routed)
         while some := list(islice(waiting, _MAX_BATCH)):
@@ -220,7 +222,7 @@ class LedgerRepairs:
             ready_record(self._topics, definitions, event, partitions=partitions)
             for event in events
         ]
-        await self._publisher.publish(records)
+        await publish_writable(self._publisher, records)
 
 
 def _placement(row: LedgerRow, agenda: RoutedAgenda) -> InsightAgendasRouted:

@@ -5,7 +5,6 @@ It makes one report per insight of a batch, in parts that fit a record, without 
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -16,13 +15,19 @@ from msgspec.structs import replace
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
-from pop_stream.kafka.lifecycle_reader import FRAME_BYTES, ready_record
+from pop_stream.kafka.lifecycle_reader import (
+    FRAME_BYTES,
+    decode_record,
+    may_command,
+    ready_record,
+)
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.base import AttemptOutcome
-from pop_stream.model.events.codec import decode_lifecycle, decode_routed, encode, frame_parts
+from pop_stream.model.events.codec import decode_routed, encode
 from pop_stream.model.events.lifecycle import (
+    SIGNED_EVENTS,
     AgendaClaimed,
     AgendaCommanded,
     AgendaEmitted,
@@ -46,9 +51,9 @@ from pop_stream.model.events.scheduling import (
     ReadyEvent,
     Settlement,
 )
-from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.ids import HTTP_PULLER, ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord
@@ -300,6 +305,7 @@ class Relay:
     ) -> None:
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
+        self._signer = RecordSigner(settings.signing_keys)
         self._publisher = publisher
         self._definitions = definitions
         self._pacer = BatchPacer(
@@ -332,7 +338,9 @@ class Relay:
     async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         ordered_events = OrderedEvents()
-        reports = translate(_relayed(records, ordered_events), ordered_events.commanded)
+        reports = translate(
+            _relayed(records, ordered_events, self._signer), ordered_events.commanded
+        )
         if ordered_events.expedites:
             self._pacer.expedite(_EXPEDITE_FOR_S)
         translated = [
@@ -365,17 +373,12 @@ class OrderedEvents:
     expedites: bool = False
 
 
-def _events_of(record: ConsumedRecord) -> Iterator[LifecycleEvent]:
-    """The events of a record; one that cannot be read takes none of its frame with it."""
-    value = None
-    try:
-        value = checked_value(record)
-        yield from decode_lifecycle(value)
-    except UnreadableRecordError:
+def _events_of(record: ConsumedRecord) -> Sequence[LifecycleEvent]:
+    """The events of a record; one that cannot be used takes none of its frame with it."""
+    events, refusals = decode_record(record)
+    if refusals:
         _log.warning("record.skipped", partition=record.partition, offset=record.offset)
-        for part in frame_parts(value):
-            with suppress(UnreadableRecordError):
-                yield from decode_lifecycle(part)
+    return events
 
 
 def _has_valid_ids(event: LifecycleEvent) -> bool:
@@ -385,13 +388,17 @@ def _has_valid_ids(event: LifecycleEvent) -> bool:
 
 
 def _relayed(
-    records: Sequence[ConsumedRecord], ordered_events: OrderedEvents
+    records: Sequence[ConsumedRecord], ordered_events: OrderedEvents, signer: RecordSigner
 ) -> Iterator[LifecycleEvent]:
     """The events of a batch, without those that `ordered_events` collects."""
     for record in records:
-        for index, event in enumerate(_events_of(record)):
-            if not _has_valid_ids(event):
-                continue
+        events = _events_of(record)
+        is_believed = may_command(record, events, signer)
+        for index, event in enumerate(events):
+            if not _has_valid_ids(event) or (
+                isinstance(event, SIGNED_EVENTS) and not is_believed
+            ):
+                continue  # the rollup makes a dead letter of it
             if isinstance(event, AgendaRestarted):
                 ordered_events.restarted.append((event, _origin(record, index, RESTART_ORIGIN)))
             elif isinstance(event, AgendaCommanded):

@@ -13,9 +13,11 @@ from pop_stream.kafka.batch_consumer import BatchPacer, OffsetCommitter, bytes_o
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
 from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.lifecycle_reader import LifecycleEntry, RejectedEvent, read
+from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import OffsetsMovedError, UnavailableError, UnstorableError
 from pop_stream.model.events.codec import encode
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import TopicPartition, with_value
@@ -113,7 +115,10 @@ async def roll_up(
         group_id=topics.group(PART),
         max_partition_fetch_bytes=_FETCH_BYTES,
     )
-    rollup = Rollup(topics, consumer, store=store, publisher=publisher, clock=clock)
+    signer = RecordSigner(settings.signing_keys)
+    rollup = Rollup(
+        topics, consumer, store=store, publisher=publisher, clock=clock, signer=signer
+    )
     async with consumer:
         _log.info("rollup.started", topic=topics.agenda_events)
         await rollup.run(stop)
@@ -135,6 +140,7 @@ class Rollup:
         store: SummaryStore,
         publisher: Publisher,
         clock: Clock,
+        signer: RecordSigner,
     ) -> None:
         self._topics = topics
         self._topic = topics.agenda_events
@@ -142,6 +148,7 @@ class Rollup:
         self._store = store
         self._publisher = publisher
         self._clock = clock
+        self._signer = signer
         self._folded_offsets = FoldPositions(self._topic)
         self._pause = timedelta(0)
         self._pacer = BatchPacer(
@@ -180,7 +187,7 @@ class Rollup:
         refusals: list[RejectedEvent] = []
         now = self._clock.now()
         for record in records:
-            found, refused = read(record, now=now)
+            found, refused = read(record, now=now, signer=self._signer)
             entries += found
             refusals += refused
         await self._dead_letter(refusals)
@@ -225,11 +232,12 @@ class Rollup:
         if not refusals:
             return
         now = self._clock.now()
-        await self._publisher.publish(
+        await publish_writable(
+            self._publisher,
             [
                 dead_letter(self._topics, one.record, part=PART, at=now, error=one.error)
                 for one in refusals
-            ]
+            ],
         )
         _log.info("records.refused", count=len(refusals), reason=refusals[0].error[1])
 

@@ -110,8 +110,9 @@ class InsightRegistry:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the definitions in force have been applied."""
-        return self._definitions.current is self._definitions_in_force
+        """Whether the definitions in force have been applied, templates aside."""
+        applied = self._definitions_in_force
+        return applied is not None and self._definitions.current.schedules_like(applied)
 
     @property
     def definitions_version(self) -> int:
@@ -119,11 +120,14 @@ class InsightRegistry:
         return self._definitions_in_force.version if self._definitions_in_force else 0
 
     def apply_definitions(self) -> None:
-        """Apply the definitions in force to all insights; at once if they have been applied."""
-        current = self._definitions.current
-        if self.is_up_to_date:
-            return
+        """Apply the definitions in force to all insights.
+
+        It looks at every customer with a backlog, so only if more than templates have changed.
+        """
+        current, is_applied = self._definitions.current, self.is_up_to_date
         self._definitions_in_force = current
+        if is_applied:
+            return
         for owned in self.all_insights:
             insight = current.insights.get(owned.insight_id)
             owned.scheduler.has_definition = insight is not None

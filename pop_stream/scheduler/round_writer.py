@@ -166,8 +166,6 @@ def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> 
         emitted_at=at,
         lease_ms=owned.backlog.insight.lease_ms,
         agenda=Raw(routed.agenda),
-        # If its only operation had succeeded, the agenda would have ended.
-        resumes=chosen.attempt > 1 and len(routed.operation_types) > 1,
         run_from=_run_from(routed) if chosen.attempt > 1 else 0,
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnavailableError
@@ -100,7 +101,7 @@ class UsageReporter:
             if not records:
                 continue
             try:
-                await self._publisher.publish(records)
+                await publish_writable(self._publisher, records)
             except UnavailableError as error:
                 _log.info("usage.postponed", error=str(error))
                 self._reported = {}
@@ -176,7 +177,8 @@ class UsageReporter:
 
     def _apply_definitions(self) -> None:
         current = self._definitions.current
-        if current is self._applied_definitions:
+        applied = self._applied_definitions
+        if applied is not None and current.customers is applied.customers:
             return
         self._applied_definitions = current
         with_quota = frozenset(

@@ -10,8 +10,8 @@ that minute, so a receiver may get a webhook twice and knows it by its id.
 A server that hangs holds up its own customer only: of one customer a few are in flight at a
 time, and of one agenda only the oldest, so that a receiver sees the ends of reruns in order.
 
-Customers name the addresses, so `ssrf_guard` keeps requests away from our own network: names
-are resolved once, every address is checked, and the connection goes to a checked address.
+Customers name the addresses, so `pop_stream.ssrf_guard` keeps requests away from our own
+network.
 
 Start with `WebhookSender.start_due`.
 """

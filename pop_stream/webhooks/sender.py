@@ -11,7 +11,9 @@ from typing import Final, Protocol, Self
 import aiohttp
 import structlog
 
+from pop_stream.background import BackgroundTaskError
 from pop_stream.clock import wait_until_set
+from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
@@ -26,7 +28,12 @@ from pop_stream.policy.lifecycle.webhooks import (
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.settings import Settings
-from pop_stream.webhooks.ssrf_guard import ForbiddenAddressError, GuardedResolver, SsrfGuard
+from pop_stream.ssrf_guard import (
+    ForbiddenAddressError,
+    SsrfGuard,
+    guarded_connector,
+    refusal_behind,
+)
 
 MAX_CONCURRENT: Final = 256
 """Webhooks in flight at a time in one process: some thirty customers whose servers hang leave
@@ -146,15 +153,11 @@ class WebhookSender:
         self._session: aiohttp.ClientSession | None = None
         self._in_flight: dict[asyncio.Task[None], str] = {}
         self._freed = asyncio.Event()
+        self._failure: BaseException | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                resolver=GuardedResolver(self._guard),
-                socket_factory=self._guard.open_socket,
-                use_dns_cache=False,
-                limit=MAX_CONCURRENT,
-            ),
+            connector=guarded_connector(self._guard, limit=MAX_CONCURRENT),
             timeout=aiohttp.ClientTimeout(total=RESPONSE_TIMEOUT.total_seconds()),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
@@ -174,7 +177,11 @@ class WebhookSender:
             await self._session.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver what is owed, until `stop`; then what is in flight is waited for."""
+        """Deliver what is owed, until `stop`; then what is in flight is waited for.
+
+        Raises:
+            BackgroundTaskError: If a try ended otherwise than tries may.
+        """
         while not stop.is_set():
             self._freed.clear()
             try:
@@ -191,7 +198,11 @@ class WebhookSender:
 
         Raises:
             UnavailableError: If the outbox is away.
+            BackgroundTaskError: If a try before ended otherwise than tries may.
         """
+        if self._failure is not None:
+            name = "a webhook's try"
+            raise BackgroundTaskError(name, repr(self._failure)) from self._failure
         room = MAX_CONCURRENT - len(self._in_flight)
         if room <= 0 or not self._keys:  # no receiver could check who had sent it
             return 0
@@ -209,6 +220,8 @@ class WebhookSender:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         del self._in_flight[task]
+        if not task.cancelled():
+            self._failure = task.exception() or self._failure
         self._freed.set()
 
     async def _try(self, one: PendingWebhook) -> None:
@@ -254,7 +267,7 @@ class WebhookSender:
         except ForbiddenAddressError as error:
             raise WebhookDeliveryError(str(error), is_final=True) from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            if cause := _forbidden(error):
+            if cause := refusal_behind(error):
                 raise WebhookDeliveryError(str(cause), is_final=True) from None
             msg = f"{type(error).__name__}: {error}"
             raise WebhookDeliveryError(msg) from None
@@ -275,17 +288,6 @@ class WebhookSender:
             body=one.body,
         )
         # Published before it is marked: a crash in between repeats the dead letter.
-        await self._publisher.publish(
-            [Record(self._topic, one.customer_id.encode(), encode(letter))]
-        )
+        record = Record(self._topic, one.customer_id.encode(), encode(letter))
+        await publish_writable(self._publisher, [record])
         await self._outbox.mark_exhausted(one.number, reason)
-
-
-def _forbidden(error: BaseException) -> ForbiddenAddressError | None:
-    """The guard's refusal, if that caused the client's error; else None."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ForbiddenAddressError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return None

@@ -262,6 +262,7 @@ comment on column definitions.body is 'Fields left at their defaults are not in 
 comment on column definitions.refers_to is 'kind/id of what may not be deleted while this is.';
 comment on column definitions.allowed is 'Ids of customers in lower case.';
 
+create index definitions_by_owner on definitions (owner_id, kind);
 create index definitions_by_reference on definitions using gin (refers_to);
 
 -- Every version there ever was, of API keys too; those not yet published are the outbox. A number
@@ -332,6 +333,7 @@ comment on column audit_log.customer_id is 'Whom the principal speaks for; null 
 
 create index audit_log_by_object on audit_log (kind, object_id, entry_id);
 create index audit_log_by_principal on audit_log (principal, entry_id);
+create index audit_log_by_customer on audit_log (customer_id, at);
 
 -- Append-only, for this code and for a slip of the hand alike. An owner of the table who means
 -- it can drop the trigger, which a log of the database itself will show.

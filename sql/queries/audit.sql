@@ -17,3 +17,13 @@ where
     and ($4::text is null or principal = $4)
 order by entry_id desc
 limit $5;
+
+-- name: count_recent
+-- How many changes a customer made in the last hour, counted up to a limit.
+select count(*)
+from (
+    select 1
+    from audit_log
+    where customer_id = $1 and at > now() - interval '1 hour'
+    limit $2
+) as recent;

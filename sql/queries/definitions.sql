@@ -78,6 +78,17 @@ where kind = $1 and id = $2;
 insert into definition_versions (kind, id, version, body, owner_id, visibility, allowed)
 values ($1, $2, $3, $4, $5, $6, $7);
 
+-- name: prune_versions
+-- Removes versions of one that are published and older than the last so many; never the last.
+delete from definition_versions
+where kind = $1 and id = $2 and version <= $3::bigint - $4::bigint and published_at is not null;
+
+-- name: count_owned
+-- How many of a kind a customer owns.
+select count(*)
+from definitions
+where kind = $1 and owner_id = $2;
+
 -- name: missing_references
 -- Of these kind/id, those that are not defined.
 select wanted.key
@@ -116,6 +127,14 @@ from definition_versions
 where published_at is null
 order by number
 limit $1;
+
+-- name: oldest_unpublished
+-- What has been in the outbox for longest, and for how long.
+select kind || '/' || id as key, now() - changed_at as age
+from definition_versions
+where published_at is null
+order by number
+limit 1;
 
 -- name: mark_published
 -- Takes them out of the outbox.

@@ -25,6 +25,12 @@ where ($1::text is null or customer_id = $1) and key_id > $2
 order by key_id
 limit $3;
 
+-- name: count_active
+-- Keys that speak for a customer and have not ended.
+select count(*)
+from api_keys
+where customer_id = $1 and revoked_at is null and (expires_at is null or expires_at > $2);
+
 -- name: insert
 -- A new key.
 insert into api_keys (

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
+from deadlines import within
 
 PATIENCE_S = 90
 AGENDA = {"customer_id": "anna", "operations": [{"name": "only", "type": "noop"}]}
@@ -34,7 +35,7 @@ class Dev:
         self.process.send_signal(number)
 
     async def exit_code(self) -> int:
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             await self.process.communicate()
         return self.process.returncode
 
@@ -51,7 +52,7 @@ async def pop_stream(*arguments: str, given: str = "", url: str) -> tuple[int, s
         stderr=asyncio.subprocess.PIPE,
         env=os.environ | {"POP_API_URL": url},
     )  # fmt: skip
-    async with asyncio.timeout(PATIENCE_S):
+    async with within(PATIENCE_S):
         out, err = await process.communicate(given.encode())
     return process.returncode, out.decode(), err.decode()
 
@@ -78,7 +79,7 @@ async def dev(folder: Path, unused_tcp_port: int) -> AsyncIterator[Dev]:
     )  # fmt: skip
     said = []
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             async for line in process.stdout:
                 said.append(line.decode())
                 if "ready" in said[-1]:
@@ -115,6 +116,24 @@ async def test_agenda_goes_through_and_ctrl_c_ends_everything(dev):
     dev.end(signal.SIGINT)
     assert await dev.exit_code() == 0
     assert await dev.survivors() == []
+
+
+def exposed(folder):
+    """What another user may read, through folders that it may pass."""
+    for path in folder.iterdir():
+        mode = path.lstat().st_mode
+        if mode & 0o066 and not path.is_symlink():
+            yield path
+        if path.is_dir() and mode & 0o011:
+            yield from exposed(path)
+
+
+@pytest.mark.timeout(4 * PATIENCE_S)
+async def test_nobody_else_on_the_machine_can_read_its_data_and_logs(dev, folder):
+    code, _, _ = await pop_stream("submit", "-", given=json.dumps(AGENDA), url=dev.url)
+    assert code == 0
+    assert {"kafka", "postgres", "logs", "scheduler"} <= {one.name for one in folder.iterdir()}
+    assert [*exposed(folder)] == []
 
 
 @pytest.mark.timeout(4 * PATIENCE_S)

@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
+from deadlines import within
 from whole_system import LOOK_S, WITHIN_S, agenda, running
 
 pytestmark = pytest.mark.timeout(200)
@@ -42,7 +43,7 @@ def fill(ballast: Path) -> None:
 async def refusal(system, method, path, **body):
     """Status, Retry-After and problem, once it is one."""
     async with (
-        asyncio.timeout(WITHIN_S),
+        within(WITHIN_S),
         aiohttp.ClientSession(system.settings.api_url) as session,
     ):
         while True:

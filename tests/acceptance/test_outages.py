@@ -16,10 +16,9 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError
+from deadlines import scaled, within
 from whole_system import (
-    LEASE_S,
     LOOK_S,
-    SESSION_S,
     WITHIN_S,
     WholeSystem,
     agenda,
@@ -101,7 +100,7 @@ async def test_without_postgres_all_but_reads_goes_on_and_summaries_catch_up_onc
         submitted = len(load.acknowledged)
     meanwhile = [one.at for one in system.starts(load.run) if gone_at <= one.at <= back_at]
     gaps = [after - before for before, after in pairwise([gone_at, *meanwhile, back_at])]
-    assert max(gaps) < 10
+    assert max(gaps) < scaled(10)
     assert submitted > at_least_s * 8
     await system.kept(load)
     owed = await system.fetch(
@@ -116,7 +115,7 @@ async def test_without_postgres_all_but_reads_goes_on_and_summaries_catch_up_onc
 
 async def test_a_puller_frozen_past_its_lease_is_replaced_and_what_it_says_is_fenced(system):
     ids = [f"frozen-{number}" for number in range(8)]
-    operation = {"name": "only", "type": WORK, "payload": LEASE_S + 3}
+    operation = {"name": "only", "type": WORK, "payload": system.lease_s + 3}
     await system.submit(*(agenda(one, operations=[operation]) for one in ids))
     await system.until(lambda: len(system.starts("frozen-")) == len(ids))
     pid = system.send("puller-1", signal.SIGSTOP)
@@ -160,7 +159,7 @@ async def test_schedulers_come_and_go_while_saturated_without_loss_or_long_stall
                 )
         began = system.starts(load.run)
     await system.kept(load)
-    assert max(b.at - a.at for a, b in pairwise(began)) < SESSION_S + RESUMES_S
+    assert max(b.at - a.at for a, b in pairwise(began)) < system.session_s + scaled(RESUMES_S)
 
 
 def log_of(system, part):
@@ -205,7 +204,7 @@ async def test_an_agenda_of_five_megabytes_is_refused_over_http_and_from_kafka(s
         AIOKafkaProducer(
             bootstrap_servers=system.settings.kafka_bootstrap, max_request_size=8_000_000
         ) as producer,
-        asyncio.timeout(WITHIN_S),
+        within(WITHIN_S),
     ):
         small = json.dumps(agenda("huge-then")).encode()
         for value in (huge, small):
@@ -236,7 +235,7 @@ async def test_a_thousand_operations_run_once_each_and_their_progress_is_exact(s
         for one in range(499)
     ]
     await system.submit(agenda("thousand", operations=[*first, gate, *then]))
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while True:
             _, _, progress = await system.get("/v1/agendas/thousand/progress")
             states = Counter(one["state"] for one in progress.get("operations", ()))
@@ -272,7 +271,7 @@ async def test_clocks_hours_apart_neither_stop_nor_repeat_nor_delay_anything(sys
     operation = {"name": "only", "type": "test.fail-once"}
     backoff = {"first_s": 3, "jitter": 0}
     await system.submit(agenda("waits", operations=[operation], backoff=backoff))
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         rows = {}
         while [row["state"] for row in rows.values()] != ["waiting"]:
             await asyncio.sleep(LOOK_S)

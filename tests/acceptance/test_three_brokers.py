@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from deadlines import within
 from whole_system import LOOK_S, WITHIN_S, WholeSystem, family, running
 
 from pop_stream.kafka import clients, connections
@@ -22,8 +23,13 @@ WITHOUT_A_WORD_S = 25
 """Longer than the others take to elect, to give it up and to be found, on a loaded machine;
 less than a client takes that knows of no silence."""
 
+KNOWS_OF_NO_SILENCE_S = 38
+"""Of these it takes 40 s, its request timeout."""
+
 SOON_S = 30
-"""Far more than it takes a broker to hand over what it leads; half of what fetches are held."""
+"""Far more than it takes a broker to hand over what it leads; less than fetches are held."""
+
+HELD_S = 300
 
 SHARED = """
 [insights.shared]
@@ -45,7 +51,7 @@ async def system() -> AsyncIterator[WholeSystem]:
 
 async def all_in_sync(system):
     """Wait until each of the three brokers has all there is."""
-    async with connections.admin_client(system.settings) as admin, asyncio.timeout(WITHIN_S):
+    async with connections.admin_client(system.settings) as admin, within(WITHIN_S):
         while True:
             topics = await admin.describe_topics()
             copies = {len(one["isr"]) for topic in topics for one in topic["partitions"]}
@@ -98,7 +104,7 @@ async def without(system, broker):
 async def resting_reader(settings, topic):
     """A member of a group whose every fetch is held by its broker, with all partitions."""
     async with clients.consumer(settings, topic, client_id="rests", group_id="rests") as reader:
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while sum(bool(one._requests) for one in fetched_over(reader)) < 3:
                 await reader.getmany(timeout_ms=100)
         yield reader
@@ -113,7 +119,7 @@ async def test_what_a_broker_leads_is_read_on_at_once_when_it_hands_over_and_goe
     system, monkeypatch
 ):
     """The others hold fetches that were asked for before, without these partitions."""
-    monkeypatch.setattr(fetcher, "fetch_wait_s", lambda _: 2 * SOON_S)
+    monkeypatch.setattr(fetcher, "fetch_wait_s", lambda _: HELD_S)
     topic = f"{system.settings.topic_prefix}handed-over"
     async with connections.admin_client(system.settings) as admin:
         await admin.create_topics([NewTopic(topic, 6, 3)])
@@ -128,7 +134,7 @@ async def test_what_a_broker_leads_is_read_on_at_once_when_it_hands_over_and_goe
         records = [Record(topic, b"k", b"%d" % one, one) for _, one in led]
         await publisher.publish(records)
         missing = {one.value for one in records}
-        async with asyncio.timeout(SOON_S):
+        async with within(SOON_S, at_most_s=HELD_S / 2):
             while missing:
                 fetched = await reader.getmany(timeout_ms=1_000)
                 missing -= {one.value for some in fetched.values() for one in some}
@@ -159,7 +165,7 @@ async def test_of_three_brokers_one_may_be_frozen_under_load_and_work_goes_on_me
         for one in frozen:
             one.send_signal(signal.SIGSTOP)
         try:
-            async with asyncio.timeout(WITHOUT_A_WORD_S):
+            async with within(WITHOUT_A_WORD_S, at_most_s=KNOWS_OF_NO_SILENCE_S):
                 await system.more_started(load.run, 60)
         finally:
             for one in frozen:

@@ -7,6 +7,7 @@ source and the wrapper in `pop_stream/kafka/hardening/`; only then write down wh
 import ast
 import hashlib
 import inspect
+import sys
 import textwrap
 from importlib.metadata import version
 
@@ -16,12 +17,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.fetcher import Fetcher, PartitionRecords
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer.message_accumulator import MessageBatch
 from aiokafka.producer.sender import Sender
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.memory_records import MemoryRecords
 
 from pop_stream.kafka.hardening import internals
 
@@ -115,3 +118,12 @@ def test_every_private_member_that_is_touched_is_held_against_the_client():
     }
     known = {name for names in ATTRIBUTES.values() for name in names}
     assert known <= touched <= known | {one.__name__ for one in METHODS}
+
+
+def test_batches_are_read_by_names_that_can_be_replaced():
+    fetching = inspect.getsource(Fetcher._proc_fetch_request)
+    assert "MemoryRecords(part_data[-1])" in fetching
+    assert "next_batch.next_offset" in inspect.getsource(PartitionRecords._unpack_records)
+    decoders = vars(sys.modules[DefaultRecordBatch.__module__])
+    assert {"gzip_decode", "snappy_decode", "lz4_decode", "zstd_decode"} <= decoders.keys()
+    assert MemoryRecords.__module__ == "aiokafka.record._crecords.memory_records"

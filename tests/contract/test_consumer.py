@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from deadlines import within
 
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.batch_consumer import BatchPacer
 from pop_stream.kafka.hardening import fetcher
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.events.schema_version import checked_value
 from pop_stream.operations import provisioning
 from pop_stream.ports.publisher import Record
 
@@ -42,14 +45,14 @@ async def consumer(settings, topic) -> AsyncIterator[AIOKafkaConsumer]:
 
 async def in_hand(consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
     """Wait until the client has fetched something of the partition, which nobody has taken."""
-    async with asyncio.timeout(20):
+    async with within(20):
         while not consumer.highwater(partition):  # noqa: ASYNC110  # another task fetches
             await asyncio.sleep(0.01)  # the client has no event for it
 
 
 async def held(consumer: AIOKafkaConsumer) -> None:
     """Wait until a broker has a fetch of the client's that it does not answer yet."""
-    async with asyncio.timeout(20):
+    async with within(20):
         while not any(one._requests for one in consumer._client._conns.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # the client has no event for it
 
@@ -128,7 +131,7 @@ async def test_other_requests_do_not_wait_for_a_held_fetch(topic, patient):
     patient.assign([mine])
     await patient.seek_to_end(mine)
     await held(patient)
-    async with asyncio.timeout(SOON_S):
+    async with within(SOON_S):
         assert await patient.end_offsets([mine]) == {mine: 0}
 
 
@@ -151,7 +154,7 @@ async def test_what_is_read_ahead_is_bounded_by_bytes_however_much_waits(
         for number in partitions:
             await in_hand(consumer, TopicPartition(topic, number))
     places = [TopicPartition(topic, number) for number in partitions]
-    async with asyncio.timeout(60):
+    async with within(60):
         while len(consumer._fetcher._records) < len(places):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # the client has no event for it
     fetched = await consumer.getmany(timeout_ms=0)
@@ -159,3 +162,22 @@ async def test_what_is_read_ahead_is_bounded_by_bytes_however_much_waits(
     assert sizes.keys() == {*places}
     assert all(size <= clients.PARTITION_BYTES for size in sizes.values())
     assert sum(sizes.values()) <= clients.FETCH_BYTES
+
+
+async def test_a_batch_that_grows_is_read_as_one_unreadable_record(settings, topic, consumer):
+    producer = AIOKafkaProducer(
+        bootstrap_servers=settings.kafka_bootstrap,
+        compression_type="gzip",
+        max_request_size=100_000_000,
+    )
+    async with producer:
+        for value in (b"before", b"\0" * 60_000_000, b"after"):
+            await producer.send_and_wait(topic, value, partition=0)
+    found = []
+    async with within(30):
+        while len(found) < 3:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                found += records
+    assert [one.value for one in found] == [b"before", None, b"after"]
+    with pytest.raises(UnreadableRecordError, match="more than 8,388,608 bytes"):
+        checked_value(found[1])

@@ -13,12 +13,15 @@ from pop_stream.model.errors import (
     DefinitionError,
     ExistsError,
     InUseError,
+    LimitError,
     NotFoundError,
     PreconditionError,
+    RateLimitError,
 )
-from pop_stream.model.identity import ANYONE
+from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.revisions import (
     Author,
+    CustomerLimits,
     Precondition,
     Revision,
     create,
@@ -84,6 +87,20 @@ async def postgres(settings: Settings) -> AsyncIterator[Both]:
     await migrate(settings.postgres_dsn.get_secret_value())
     async with open_pool(settings) as pool:
         yield Both(PostgresDefinitions(pool), PostgresDefinitionOutbox(pool))
+
+
+LIMITS = CustomerLimits(templates=2, changes_per_hour=6, versions=3)
+
+
+@pytest_asyncio.fixture(params=["memory", "postgres"])
+async def limited(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Both]:
+    if request.param == "memory":
+        store = MemoryDefinitions(limits=LIMITS)
+        yield Both(store, store)
+        return
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        yield Both(PostgresDefinitions(pool, LIMITS), PostgresDefinitionOutbox(pool))
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -366,3 +383,56 @@ async def test_templates_are_found_by_what_their_customers_call_them(both):
     assert await both.store.find_by_name("t") == ["t@acme", "t@beta"]
     assert await both.store.find_by_name("u") == ["u"]
     assert await both.store.find_by_name("none") == []
+
+
+def by(customer_id: str | None) -> Author:
+    return Author(
+        principal=Principal(f"key:{customer_id}", customer_id, frozenset({Role.OPERATE})),
+        request_id="r1",
+    )
+
+
+def template_of(owner: str, name: str, title: str = "") -> AgendaTemplate:
+    return AgendaTemplate(id=name, owner=owner, title=title, agenda={})
+
+
+async def test_a_customer_has_no_more_templates_than_it_may_and_another_is_not_hurt(limited):
+    for name in "ab":
+        await limited.store.change([put(template_of("acme", name))], by("acme"))
+    with pytest.raises(LimitError, match=r"'acme' has 2 templates.*POP_MAX_TEMPLATES"):
+        await limited.store.change([put(template_of("acme", "c"))], by("acme"))
+    assert await limited.store.get("template", "c") is None
+    await limited.store.change([put(template_of("acme", "a", "new"))], by("acme"))
+    await limited.store.change([remove("template", "b")], by("acme"))
+    await limited.store.change([put(template_of("acme", "c"))], by("acme"))
+    await limited.store.change([put(template_of("beta", "d"))], by("beta"))
+    for name in "efg":
+        await limited.store.change([put(template_of("acme", name))], by(None))
+
+
+async def test_a_customer_changes_no_more_in_an_hour_than_it_may(limited):
+    for number in range(LIMITS.changes_per_hour):
+        change = put(template_of("acme", "a", f"{number}"))
+        await limited.store.change([change], by("acme"))
+    with pytest.raises(RateLimitError, match="changes in the last hour") as refused:
+        await limited.store.change([put(template_of("acme", "a", "more"))], by("acme"))
+    assert refused.value.retry_after_s > 0
+    await limited.store.change([put(template_of("beta", "b"))], by("beta"))
+    await limited.store.change([put(template_of("acme", "a", "operator's"))], by(None))
+
+
+async def test_versions_that_are_old_and_published_are_not_kept(limited):
+    for number in range(5):
+        await limited.store.change([put(template_of("acme", "a", f"{number}"))], by(None))
+        await limited.taken()
+    await limited.store.change([put(template_of("acme", "a", "last"))], by(None))
+    kept = [await limited.store.version("template", "a", version) for version in range(1, 7)]
+    assert [one and one.definition.title for one in kept] == [
+        None,
+        None,
+        None,
+        "3",
+        "4",
+        "last",
+    ]
+    assert (await limited.define(template_of("acme", "a", "next")))[0].version == 7

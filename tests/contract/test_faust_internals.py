@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
+from deadlines import within
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
@@ -117,7 +118,7 @@ async def test_a_seek_while_faust_hands_on_a_record_is_undone(consumer):
 
     consumer._read_offset[PARTITION] = 20
     consumer.getmany, consumer._seek, consumer.callback = fetch, seek, hand_on
-    async with asyncio.timeout(5):
+    async with within(5):
         await consumer._drain_messages(fetcher)
     assert (seeks, handed_on) == ([20], [30, 31])
 
@@ -135,7 +136,8 @@ async def test_faust_cannot_wait_until_no_fetch_is_out(consumer):
     consumer._getmany = fetch
     fetching = asyncio.create_task(consumer._wait_next_records(1.0))
     await asyncio.sleep(0)
-    await asyncio.wait_for(consumer.wait_for_stopped_flow(), 1)
+    async with within(1):
+        await consumer.wait_for_stopped_flow()
     assert not fetching.done()
     answer.set()
     await fetching

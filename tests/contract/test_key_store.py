@@ -10,9 +10,15 @@ from memory_keys import MemoryKeys
 
 from pop_stream.auth.keys import make_key
 from pop_stream.model.definitions import decode_api_key
-from pop_stream.model.errors import NotFoundError, UnreadableRecordError
+from pop_stream.model.errors import (
+    KeyStateError,
+    LimitError,
+    NotFoundError,
+    RateLimitError,
+    UnreadableRecordError,
+)
 from pop_stream.model.identity import ANYONE, Principal, Role
-from pop_stream.model.revisions import AuditRecord, Author
+from pop_stream.model.revisions import AuditRecord, Author, CustomerLimits
 from pop_stream.ports.audit import AuditFilter
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys, record_audit_entry
@@ -78,6 +84,32 @@ async def test_a_rotated_key_goes_on_for_its_grace_and_never_longer_than_before(
         assert (await keys.find(one.id)).replaced_by == new.id
     assert (await keys.find(old.id)).expires_at == NOW + timedelta(hours=1)
     assert (await keys.find(short.id)).expires_at == NOW + timedelta(minutes=1)
+
+
+async def test_a_successor_ends_when_the_key_before_it_would_have_ended(keys):
+    old = key(expires_at=NOW + timedelta(days=1))
+    await keys.create(old, ALICE)
+    new = await keys.rotate(old.id, key(), ALICE, grace=timedelta(hours=1))
+    assert new.expires_at == NOW + timedelta(days=1)
+    assert await keys.find(new.id) == new
+
+
+@pytest.mark.parametrize("why", ["expired", "revoked", "replaced"])
+async def test_a_key_that_has_ended_or_was_replaced_has_no_successor(keys, log, why):
+    old = key(expires_at=NOW - timedelta(seconds=1) if why == "expired" else None)
+    await keys.create(old, ALICE)
+    if why == "revoked":
+        await keys.revoke(old.id, ALICE, at=NOW)
+    if why == "replaced":
+        await keys.rotate(old.id, key(), ALICE, grace=timedelta(hours=1))
+    stored = await keys.find(old.id)
+    before = await log.entries(AuditFilter(), before=None, limit=9)
+    late = key()
+    with pytest.raises(KeyStateError, match=f"{old.id}.* {why}"):
+        await keys.rotate(old.id, late, ALICE, grace=timedelta(hours=1))
+    assert await keys.find(late.id) is None
+    assert await keys.find(old.id) == stored
+    assert await log.entries(AuditFilter(), before=None, limit=9) == before
 
 
 async def test_a_key_is_revoked_once(keys):
@@ -153,3 +185,36 @@ async def test_every_change_of_a_key_is_published_for_those_who_cannot_ask(pool)
     assert decode_api_key(last.key, last.body) == await keys.find(old.id)
     with pytest.raises(UnreadableRecordError, match="is key"):
         decode_api_key("key/other", last.body)
+
+
+LIMITS = CustomerLimits(keys=2, changes_per_hour=5)
+OWN = Author(principal=Principal("key:own", "acme", frozenset(Role)), request_id="r2")
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def limited(request):
+    if request.param == "memory":
+        return MemoryKeys(LIMITS)
+    return PostgresKeys(request.getfixturevalue("pool"), LIMITS)
+
+
+async def test_a_customer_has_no_more_keys_than_it_may(limited):
+    await limited.create(key(expires_at=NOW + timedelta(days=1)), OWN)
+    first = key()
+    await limited.create(first, OWN)
+    with pytest.raises(LimitError, match=r"'acme' has 2 keys.*POP_MAX_KEYS"):
+        await limited.create(key(), OWN)
+    with pytest.raises(LimitError):
+        await limited.rotate(first.id, key(), OWN, grace=timedelta(hours=1))
+    await limited.rotate(first.id, key(), OWN, grace=timedelta(0))
+    await limited.create(key("beta"), ALICE)
+    await limited.create(key(), ALICE)
+
+
+async def test_keys_cannot_be_made_and_ended_without_end(limited):
+    while len(await limited.keys(customer_id="acme", limit=100)) < 3:  # no wait
+        made = key()
+        await limited.create(made, OWN)
+        await limited.revoke(made.id, OWN, at=NOW)
+    with pytest.raises(RateLimitError):
+        await limited.create(key(), OWN)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
+from deadlines import within
 from fakes import FixedLags
 
 from pop_stream.kafka import clients, connections, topics
@@ -204,13 +205,13 @@ async def test_how_many_are_in_a_group(kafka_queues):
     settings, probe = kafka_queues._settings, kafka_queues.probe
     group = Topics(settings.topic_prefix).group("pulls")
     assert await probe.fetch_member_count(group) == 0
-    async with clients.consumer(
+    member = clients.consumer(
         settings, Topics(settings.topic_prefix).agenda_events, client_id="a", group_id=group
-    ):
-        async with asyncio.timeout(60):
-            while await probe.fetch_member_count(group) != 1:  # noqa: ASYNC110  # it joins meanwhile
-                await asyncio.sleep(0.05)
-    async with asyncio.timeout(60):
+    )
+    async with member, within(60):
+        while await probe.fetch_member_count(group) != 1:  # noqa: ASYNC110  # it joins meanwhile
+            await asyncio.sleep(0.05)
+    async with within(60):
         while await probe.fetch_member_count(group) != 0:  # noqa: ASYNC110  # it left
             await asyncio.sleep(0.05)
 

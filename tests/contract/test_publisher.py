@@ -1,6 +1,7 @@
 """The port `Publisher`: a list of records, and a real Kafka."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from time import monotonic
@@ -9,16 +10,19 @@ from typing import Protocol
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from aiokafka.admin import NewTopic
+from deadlines import within
 from fakes import MemoryPublisher
 
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.publisher import CHUNK_BYTES, KafkaPublisher, publish_until_acknowledged
+from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.errors import UnavailableError
+from pop_stream.model.errors import RecordTooLargeError, UnavailableError
 from pop_stream.model.events.schema_version import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.model.partitioning import partition_of
 from pop_stream.operations import provisioning
-from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.publisher import MAX_RECORD_BYTES, Publisher, Record
 from pop_stream.settings import Settings
 
 TOPICS = Topics("t.")
@@ -222,11 +226,46 @@ async def test_what_was_begun_before_its_right_was_lost_is_never_written(setting
         press = KafkaPress(settings, publisher)
         late = [Record(press.topic, b"k", b"late", 0)]
         publishing = asyncio.create_task(publisher.publish(late))
-        await asyncio.wait_for(asked.wait(), 20)
+        async with within(20):
+            await asked.wait()
         may[topics.decisions] = False
         with pytest.raises(UnavailableError, match="Fenced"):
-            await asyncio.wait_for(publishing, 20)
+            async with within(20):
+                await publishing
         await publisher.publish([Record(topics.ready, b"k", b"{}", 0)])
         may[topics.decisions] = True
         await publisher.publish([Record(press.topic, b"k", b"after", 0)])
         assert await press.written() == [(0, b"k", b"after", ())]
+
+
+async def test_a_topic_that_takes_less_keeps_back_only_what_it_cannot_take(
+    kafka_press, settings
+):
+    topic = f"{settings.topic_prefix}narrow"
+    async with connections.admin_client(settings) as admin:
+        limits = {"max.message.bytes": "50000"}
+        await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=limits)])
+    large = random.Random(0).randbytes(60_000)
+    values = [b"first", large, b"second", large, b"third", *(b"%d" % n for n in range(20))]
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
+        await kafka_press.publisher.publish([Record(topic, b"k", large, 0)])
+    async with within(60):
+        await publish_until_acknowledged(
+            kafka_press.publisher, [Record(topic, b"k", one, 0) for one in values]
+        )
+    found = [one.value async for one in read_topic(settings, topic)]
+    written = [one for one in values if one != large]
+    assert list(dict.fromkeys(found)) == written
+
+
+async def test_a_record_beyond_the_limit_is_refused_before_any_is_written(press):
+    records = [Record(press.topic, b"k", b"small"), Record(press.topic, b"k", b"x" * 1_000_000)]
+    with pytest.raises(RecordTooLargeError):
+        await press.publisher.publish(records)
+    assert await press.written() == []
+
+
+async def test_a_record_of_the_largest_size_is_written_even_if_it_cannot_be_compressed(press):
+    value = random.Random(0).randbytes(MAX_RECORD_BYTES - 1)
+    await press.publisher.publish([Record(press.topic, b"k", value, 0)])
+    assert [one[2] for one in await press.written()] == [value]

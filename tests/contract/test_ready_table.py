@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
+from deadlines import within
 from fakes import MemoryReadyTable
 
 from pop_stream.kafka import connections
@@ -93,7 +94,7 @@ class FaustTableOwner:
         await app.start()
 
     async def until(self, seen: Callable[[frozenset[int]], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S), self._settled:
+        async with within(PATIENCE_S), self._settled:
             await self._settled.wait_for(lambda: seen(self.mine))
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
@@ -113,7 +114,7 @@ class FaustTableOwner:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         job = secrets.token_bytes(8)
         self._jobs[job] = (act, done)
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while not done.done():  # Faust may pass over what it was to hand on in a rebalance
                 await self._publisher.publish([Record(self._topic, None, job, partition)])
                 await asyncio.wait({done}, timeout=AGAIN_S)

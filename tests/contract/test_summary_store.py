@@ -173,7 +173,7 @@ async def test_appended_operations_and_tries_survive_and_go_with_a_reset(summari
         progressed(61, operation("thumbnail", tries=2), attempt=2), succeeded(70, attempt=2)
     )
     assert (await summaries.reader.agenda("a1")).operations["thumbnail"].tries == 2
-    await summaries.fold(restarted(80, attempt=3))
+    await summaries.fold(restarted(80, attempt=3, reset="all"))
     summary = await summaries.reader.agenda("a1")
     assert (summary.appended, dict(summary.operations)) == ((), {})
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from deadlines import within
 from fakes import MemoryPublisher
 
 from pop_stream.kafka import clients, connections
@@ -92,7 +93,7 @@ async def test_partitions_are_read_on_from_where_each_was_left(settings):
             reached[partition] = after
         return found, reached
 
-    async with asyncio.timeout(WITHIN_S), connections.publisher(settings, client_id="t") as one:
+    async with within(WITHIN_S), connections.publisher(settings, client_id="t") as one:
         assert await read({0: 0, 1: 0}) == ({}, {})
         lanes = {0: [b"%d" % n for n in range(2_000)], 2: [b"last"]}
         await one.publish([Record(topic, b"k", row, n) for n in lanes for row in lanes[n]])
@@ -105,7 +106,7 @@ async def test_a_reader_that_is_stopped_while_partitions_change_does_stop(settin
     partitions = [TopicPartition(Topics(settings.topic_prefix).decisions, n) for n in range(3)]
     for changed in (partitions, []):
         reader = clients.consumer(settings, client_id="t", group_id=None)
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             await reader.start()
             reader.assign(partitions)
             await reader.end_offsets(partitions)
@@ -118,7 +119,7 @@ async def reading(follower):
     """The follower reads during the block, which ends in time."""
     task = asyncio.create_task(follower.run())
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             yield
     finally:
         task.cancel()

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import TopicPartition
+from deadlines import within
 from fakes import FixedDefinitions, FixedQueryReplies, MemoryDeliveries
 from msgspec import Raw
 from pydantic import SecretStr
@@ -201,7 +202,7 @@ async def test_progress_is_read_as_it_was_folded(world):
 async def test_a_stream_follows_what_is_folded(world):
     opening = asyncio.create_task(world.session.get(f"{world.url}/v1/agendas/a1/events"))
     await world.fold(accepted("a1"))
-    async with asyncio.timeout(20), await opening as response:
+    async with within(20), await opening as response:
         assert await state(response) == "ready"
         await world.fold(attempt(AgendaClaimed, "a1", puller_id="p1", lease_ms=1_000))
         assert await state(response) == "running"

@@ -8,6 +8,7 @@ from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from consumer_group_members import WITHIN_S, until_assigned, work_topic
+from deadlines import within
 
 from pop_stream.kafka import clients
 from pop_stream.puller.consuming import insight_consumer as module
@@ -69,7 +70,7 @@ async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_unknown_and_sets_
         # The client tries again after this; by then the other one is to be a member.
         coordinator._retry_backoff_ms = 5_000
         committing = asyncio.create_task(mine.commit(dict.fromkeys(places, 7)))
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             await lost.wait()
             async with member(settings, topic) as (second, others):
                 await asyncio.gather(until_assigned(second, 1), until_assigned(first, 1))

@@ -17,6 +17,7 @@ import crash_points
 import pytest
 import pytest_asyncio
 from databases import database
+from deadlines import scaled, within
 from pydantic import SecretStr
 
 from pop_stream.client import Client, Retry
@@ -33,12 +34,12 @@ from pop_stream.postgres.ledger import PostgresSummaryScan
 from pop_stream.postgres.pool import open_pool
 from pop_stream.settings import Settings
 
-PATIENCE_S = 150  # far above what is promised: a loaded machine, and only loss counts
+PATIENCE_S = 150  # far above what is promised: only loss counts
 AGENDAS = 60
 DEFINITIONS = """
 [insights.chaos-a]
 mappers = { operation_types = ["chaos.work"] }
-lease_ms = 4000
+lease_ms = LEASE
 target = 12
 backoff = { first_s = 0.1, most_s = 0.2 }
 """
@@ -109,7 +110,7 @@ class World:
         waiting = wanted
         async with open_pool(self.settings) as pool:
             ledger = PostgresSummaryScan(pool)
-            async with asyncio.timeout(PATIENCE_S):
+            async with within(PATIENCE_S):
                 while waiting:
                     entries = await ledger.states([*waiting])
                     waiting = waiting - {
@@ -136,7 +137,7 @@ def agenda(agenda_id: str) -> dict:
 
 
 async def until(seen) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with within(PATIENCE_S):
         while not seen():  # noqa: ASYNC110  # another process tells
             await asyncio.sleep(0.05)
 
@@ -145,7 +146,7 @@ async def until(seen) -> None:
 async def world(servers, tmp_path_factory) -> AsyncIterator[World]:
     folder = tmp_path_factory.mktemp("crash-windows")
     definitions = folder / "definitions.toml"
-    definitions.write_text(DEFINITIONS)
+    definitions.write_text(DEFINITIONS.replace("LEASE", f"{scaled(4000.0):.0f}"))
     port = next(one for _ in PORTS if is_free_port(one := secrets.choice(PORTS)))
     async with database(servers.dsn) as dsn:
         settings = Settings(
@@ -155,7 +156,7 @@ async def world(servers, tmp_path_factory) -> AsyncIterator[World]:
             definitions_file=definitions,
             http_port=port,
             api_url=f"http://127.0.0.1:{port}",
-            session_timeout=timedelta(seconds=3),
+            session_timeout=scaled(timedelta(seconds=3)),
             heartbeat=timedelta(seconds=1),
         )
         await provisioning.migrate(settings)

@@ -13,6 +13,7 @@ import crash_points
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
+from deadlines import within
 from lifecycle_events import accepted, succeeded
 from parts_in_process import ending_in_order
 
@@ -73,7 +74,7 @@ async def world(settings: Settings, tmp_path) -> World:
 
 
 async def until(got: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
-    async with asyncio.timeout(within_s):
+    async with within(within_s):
         while not got():  # noqa: ASYNC110  # a follower has no event to wait for
             await asyncio.sleep(0.01)
 
@@ -99,14 +100,14 @@ async def api(
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             url = (await process.stdout.readline()).decode().strip()
         async with ClientSession(url) as session:
             yield session, process
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             await process.wait()
 
 
@@ -162,7 +163,7 @@ async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, 
             # Published by another task, the answer may come before the end.
             with suppress(OSError):
                 await session.put("/v1/customers/acme", json={"weight": 7})
-            async with asyncio.timeout(PATIENCE_S):
+            async with within(PATIENCE_S):
                 await process.wait()
         assert process.returncode == -signal.SIGKILL
         async with world.store() as store:
@@ -278,7 +279,7 @@ async def test_a_running_scheduler_acts_on_changes(world):
         async def queue_until(got: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
             found: dict[str, Any] = {}
             try:
-                async with asyncio.timeout(PATIENCE_S):
+                async with within(PATIENCE_S):
                     while not got(found := await queue()):  # noqa: ASYNC110  # no event
                         await asyncio.sleep(0.05)
             except TimeoutError:
@@ -287,7 +288,7 @@ async def test_a_running_scheduler_acts_on_changes(world):
 
         await define(session, path, {"mappers": mappers, "partitions": 1, "target": 2})
         await define(session, "/v1/customers/acme", {"paused": True})
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 async with session.post("/v1/agendas", json=submission) as response:
                     if response.status == 202:
@@ -305,7 +306,7 @@ async def test_a_running_scheduler_acts_on_changes(world):
         async with session.patch(path, json={"target": 7, "partitions": 3}) as response:
             assert response.status == 200
         await queue_until(lambda found: found.get("in_flight") == 7)
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while await partitions_of(world, topic) != 3:  # noqa: ASYNC110  # nor has Kafka
                 await asyncio.sleep(0.1)
         async with session.patch(path, json={"partitions": 2}) as response:
@@ -351,7 +352,7 @@ async def test_what_kafka_brought_too_early_runs_once_it_is_defined(world):
         parts.create_task(run_rollup(world.settings, stop))
 
         async def agenda_until(state: str) -> dict[str, Any]:
-            async with asyncio.timeout(PATIENCE_S):
+            async with within(PATIENCE_S):
                 while True:
                     async with session.get("/v1/agendas/r1") as response:
                         found = await response.json()
@@ -370,7 +371,7 @@ async def test_what_kafka_brought_too_early_runs_once_it_is_defined(world):
             await define(
                 session, "/v1/insights/media", {"mappers": {"operation_types": ["scan"]}}
             )
-            async with asyncio.timeout(PATIENCE_S):
+            async with within(PATIENCE_S):
                 while True:
                     async with session.post("/v1/resubmissions") as response:
                         got = await response.json()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from deadlines import within
 
 from pop_stream.devserver.errors import FolderLockedError
 from pop_stream.devserver.servers import DevServers
@@ -39,7 +40,7 @@ async def write(servers):
 
 async def read(servers):
     consumer = AIOKafkaConsumer(bootstrap_servers=servers.bootstrap)
-    async with consumer, asyncio.timeout(READY_S):
+    async with consumer, within(READY_S):
         consumer.assign([TOPIC])
         await consumer.seek_to_beginning(TOPIC)
         record = await consumer.getone()
@@ -65,7 +66,7 @@ async def owner(folder):
         cwd=PROJECT,
     )
     try:
-        async with asyncio.timeout(READY_S):
+        async with within(READY_S):
             ready = json.loads(await process.stdout.readline())
         yield process, ready
     finally:
@@ -134,7 +135,7 @@ async def test_a_group_joins_with_a_session_of_three_seconds(tmp_path):
             heartbeat_interval_ms=1_000,
             auto_offset_reset="earliest",
         )
-        async with consumer, asyncio.timeout(READY_S):
+        async with consumer, within(READY_S):
             assert (await consumer.getone()).value == b"record"
 
 
@@ -177,7 +178,7 @@ async def test_a_terminated_owner_stops_both_and_exits_with_zero(tmp_path):
 async def test_a_cancelled_start_leaves_nothing_behind(tmp_path):
     before = reapers()
     starting = asyncio.create_task(DevServers(tmp_path).__aenter__())
-    async with asyncio.timeout(READY_S):
+    async with within(READY_S):
         while not (begun := begun_since(before)):
             await asyncio.wait([starting], timeout=0.02)
 
@@ -197,7 +198,7 @@ async def test_a_server_that_dies_is_reported_with_its_name(tmp_path):
         [broker] = named(begun_since(before), "java")
         broker.kill()
 
-        async with asyncio.timeout(GONE_S):
+        async with within(GONE_S):
             failure = await servers.failed()
 
         assert failure.server == "kafka-1"

@@ -5,11 +5,19 @@ from datetime import timedelta
 
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from deadlines import within
 
-from pop_stream.kafka import connections, topics
+from pop_stream.kafka import clients, connections, topics
+from pop_stream.kafka.lag import KafkaLagProbe
 from pop_stream.kafka.topics import Topics, TopicSpec
-from pop_stream.operations import doctor, provisioning
+from pop_stream.model.definitions import Definitions, Insight, Mappers
+from pop_stream.model.revisions import put
+from pop_stream.operations import doctor, liveness, provisioning
+from pop_stream.ports.publisher import Record
+from pop_stream.ports.records import TopicPartition
+from pop_stream.postgres.definitions import PostgresDefinitions
 from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
 
 BROKERS_CLOCK = {"message.timestamp.type": "LogAppendTime"}
 
@@ -42,12 +50,13 @@ async def test_records_kept_too_short_are_found(settings, names):
                     (names.definitions, {"cleanup.policy": "delete"}),
                     (names.agenda_events, {"retention.ms": "-1", "retention.bytes": "1000"}),
                     (names.query_replies, {"message.timestamp.type": "CreateTime"}),
+                    (names.ready, {"max.message.bytes": "1000000"}),
                 )
             ]
         )
     assert not [one for answer in answers for one in answer.resources if one[0]]
-    async with asyncio.timeout(15):
-        while len(found := await provisioning.topic_errors(settings)) < 5:  # noqa: ASYNC110
+    async with within(15):
+        while len(found := await provisioning.topic_errors(settings)) < 6:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers know of it a moment later
     keeps = await provisioning.event_retention(settings)
     assert keeps == timedelta.max
@@ -57,6 +66,7 @@ async def test_records_kept_too_short_are_found(settings, names):
         f"{names.submissions} has retention.ms = 60000, the catalog says 604800000",
         f"{names.definitions} has cleanup.policy = delete, the catalog says compact",
         f"{names.query_replies} has message.timestamp.type = CreateTime, the catalog says Log",
+        f"{names.ready} takes batches of 1000000 bytes, and parts write up to 1016384: run `",
     ):
         assert any(wrong in one for one in found)
 
@@ -86,7 +96,7 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings, name
         longer = {**events.configs, "retention.ms": "86400000000"}
         resource = ConfigResource(ConfigResourceType.TOPIC, names.agenda_events, longer)
         await admin.alter_configs([resource])
-    async with asyncio.timeout(15):
+    async with within(15):
         while not (  # noqa: ASYNC110
             found := [one for one in await doctor.doctor(settings) if "POP_RETAIN" in one]
         ):
@@ -100,7 +110,7 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings, name
 async def test_topics_that_are_missing_are_reported_at_once(settings, names):
     """Whoever reads definitions waits for their topic for half a minute."""
     await migrate(settings.postgres_dsn.get_secret_value())
-    async with asyncio.timeout(10):
+    async with within(10):
         found = await doctor.doctor(settings)
     missing = [one for one in found if one.endswith(" is missing: run `pop-stream migrate`")]
     assert len(missing) == len(found) == len(topics.catalog(names))
@@ -113,7 +123,7 @@ async def test_one_topic_that_is_missing_holds_up_no_other_check(settings, names
     async with connections.admin_client(settings) as admin:
         there = [one for one in topics.catalog(names) if one.name != lost]
         await topics.ensure(admin, there, replication_factor=1)
-    async with asyncio.timeout(10):
+    async with within(10):
         found = await doctor.doctor(settings)
     assert f"topic {lost} is missing: run `pop-stream migrate`" in found
     assert [one for one in found if one.startswith("no insight is defined")]
@@ -122,6 +132,53 @@ async def test_one_topic_that_is_missing_holds_up_no_other_check(settings, names
 async def test_what_only_kafka_could_tell_is_not_asked_while_it_is_away(settings):
     await migrate(settings.postgres_dsn.get_secret_value())
     away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
-    async with asyncio.timeout(10):
+    async with within(10):
         [found] = await doctor.doctor(away)
     assert found.startswith("Kafka at 127.0.0.1:9 does not answer")
+
+
+async def test_a_definition_that_is_not_published_is_found_once_it_is_late(
+    settings, monkeypatch
+):
+    await provisioning.migrate(settings)
+    assert await doctor._outbox_findings(settings) == []
+    async with open_pool(settings) as pool:
+        change = [put(Insight(id="media", mappers=Mappers(operation_types=("noop",))))]
+        await PostgresDefinitions(pool).change(change, provisioning.MIGRATION_AUTHOR)
+        assert await doctor._outbox_findings(settings) == []  # not late yet
+        monkeypatch.setattr(doctor, "LATE_AFTER", timedelta(0))
+        [found] = await doctor._outbox_findings(settings)
+        assert found.startswith("insight/media was changed 0 s ago and is not published")
+    await provisioning.import_definitions(settings)
+    assert await doctor._outbox_findings(settings) == []
+
+
+async def test_a_part_that_moves_but_is_late_is_found_by_its_oldest_record(
+    settings, names, monkeypatch
+):
+    """As an agenda that waits to be routed, or an event that waits to be folded."""
+    await provisioning.ensure_topics(settings)
+    group = names.group("ingest")
+    ingest, *_ = liveness.consumer_groups(names, Definitions())
+    async with (
+        connections.publisher(settings, client_id="t") as publish,
+        connections.admin_client(settings) as admin,
+        clients.consumer(settings, client_id="t", group_id=group) as reader,
+    ):
+        probe = KafkaLagProbe(names, admin, reader)
+        place = TopicPartition(names.submissions, 0)
+        await publish.publish([Record(place.topic, None, b"{}", 0) for _ in range(3)])
+        reader.assign([place])
+        monkeypatch.setattr(liveness, "LATE_AFTER", timedelta(microseconds=1))
+        for committed, is_late in ((1, True), (3, False)):
+            await reader.commit({place: committed})
+            found = await liveness._late_findings(settings, ingest, probe)
+            assert bool(found) is is_late
+            assert all(
+                f"ingest is behind: what waits for it in {place.topic}" in f for f in found
+            )
+        monkeypatch.undo()
+        await reader.commit({place: 0})
+        assert (
+            await liveness._late_findings(settings, ingest, probe) == []
+        )  # seconds are not late

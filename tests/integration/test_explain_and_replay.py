@@ -9,6 +9,7 @@ import msgspec
 import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
+from deadlines import within
 from parts_in_process import all_but_pullers
 
 from pop_stream.kafka import clients, connections
@@ -61,7 +62,7 @@ class System:
             return await response.json() if response.status == 200 else None
 
     async def until(self, path: str, is_met: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 answer = await self.get(path)
                 if answer is not None and is_met(answer):

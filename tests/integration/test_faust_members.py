@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from aiokafka.errors import KafkaError
 from consumer_group_members import WITHIN_S, until_assigned, work_topic
+from deadlines import within
 from faust.types import TP
 
 from pop_stream.kafka import clients
@@ -31,7 +32,7 @@ async def test_an_error_that_nobody_takes_ends_in_a_new_membership(settings, ste
 
         setattr(coordinator, step, fail_once)
         # Nobody calls getone or getmany, as Faust does not.
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while coordinator.generation == before or not member.assignment():  # noqa: ASYNC110  # it tells nobody
                 await asyncio.sleep(0.05)
 

@@ -9,7 +9,9 @@ from datetime import timedelta
 import aiohttp
 import msgspec
 import pytest
+from deadlines import within
 from http_worker import HttpWorker
+from parts_in_process import ending_in_order
 from puller_world import WITHIN_S, agenda, open_world, serving, work
 
 from pop_stream.clock import WallClock
@@ -48,12 +50,8 @@ partitions = 1
 async def served(settings):
     """One process's worth of the API, in this process."""
     stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(run_api(settings, stop, url.set_result))
-        try:
-            yield await url
-        finally:
-            stop.set()
+    async with ending_in_order(stop, run_api(settings, stop, url.set_result)):
+        yield await url
 
 
 @pytest.fixture
@@ -82,7 +80,7 @@ async def test_agenda_is_pulled_reported_on_and_completed_at_any_process(world, 
     waits = asyncio.create_task(first.pull())
     await world.emit(agenda("a1", work("one"), work("two", payload="@<one.out>")))
     (one,) = await waits
-    assert (one["agenda_id"], one["attempt"], one["resumes"]) == ("a1", 1, False)
+    assert (one["agenda_id"], one["attempt"]) == ("a1", 1)
     assert [operation["name"] for operation in one["agenda"]["operations"]] == ["one", "two"]
     second.name = first.name
     running = {"name": "one", "state": "running", "percent": 40}
@@ -118,7 +116,7 @@ async def test_no_caller_waits_while_agendas_lie_in_anyones_partitions(world, wo
                 got[one["agenda_id"]] += 1
                 await worker.report(one, "complete", outcome="succeeded")
 
-    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+    async with within(WITHIN_S), asyncio.TaskGroup() as group:
         running = [group.create_task(run(worker)) for worker in workers]
         for name in names:
             await world.emit(agenda(name, work()))
@@ -133,7 +131,7 @@ async def test_agendas_of_a_share_group_are_pulled_at_any_process(world, workers
     emitted = [agenda(f"a{i}", work(), insight="shared") for i in range(4)]
     await world.emit(*emitted, insight="shared", group_type="share")
     got = []
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while len(got) < 4:
             for worker in workers:
                 for one in await worker.pull(insight="shared", wait_s=2):
@@ -149,7 +147,7 @@ async def test_a_share_group_that_nobody_can_serve_is_refused_with_the_remedy(
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     await world.create("shared", group_type="share")
     for worker in workers:  # whichever process is the dispatcher
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             status, problem = await worker.post("insights/shared/pull", count=1, wait_s=20)
         assert (status, problem["code"]) == (503, "unserved")
         assert "pip install 'pop-stream[share]'" in problem["detail"]
@@ -162,7 +160,7 @@ async def test_lone_caller_gets_what_lies_in_all_partitions(world, workers):
     names = {f"a{i}" for i in range(12)}
     await world.emit(*[agenda(name, work()) for name in names])
     got = set()
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while got < names:
             got.update(one["agenda_id"] for one in await workers[1].pull(count=5))
     assert await world.committed() == 12
@@ -184,7 +182,7 @@ async def test_agenda_whose_caller_has_gone_goes_to_the_next(world, workers):
     await first.pull()
     gone = asyncio.create_task(first.pull())
     await asyncio.sleep(0)
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
@@ -202,7 +200,7 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
         dispatchers = [Dispatcher(settings, publisher, clock) for _ in range(2)]
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = [tasks.create_task(dispatchers[0].run())]
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             (one,) = await deliveries.poll("media", 1, WAIT, is_connected=lambda: True)
             deliveries.return_delivery(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
@@ -234,7 +232,7 @@ async def test_a_stop_is_in_every_answer_and_an_outdated_attempt_is_refused(worl
         one, two = two, one
     await world.stop("a1")
     await world.stop("a2", reason="outdated")
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while (await second.report(one, "heartbeat"))[1]["stop"] != "cancelled":
             pass
         while (await second.report(two, "heartbeat"))[0] != 409:
@@ -264,10 +262,10 @@ async def test_what_had_ended_before_runs_nowhere_again_and_its_end_is_published
     ]
     async with open_pool(world.settings) as pool:
         await PostgresSummaries(pool).fold("events", {0: (0, 2)}, life)
-    after = agenda("a1", work(), attempt=2, run_from=1, resumes=True)
+    after = agenda("a1", work(), attempt=2, run_from=1)
     await world.emit(after, agenda("a2", work()))
     got = []
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while "a2" not in got:
             got += [one["agenda_id"] for one in await workers[0].pull(count=2)]
     await world.until_ended(1)
@@ -288,7 +286,7 @@ async def test_workers_over_http_share_an_insight_with_pullers_on_kafka(world, w
     puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
     async with serving(puller), asyncio.TaskGroup() as group:
         task = group.create_task(run(workers[0]))
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while not (got and set(world.ids(AgendaSucceeded)) - set(got)):
                 emitted.append(f"a{len(emitted)}")
                 await world.emit(agenda(emitted[-1]))

@@ -1,10 +1,10 @@
 """Workers over HTTP learn that their attempt is over, and why, whoever has ended it."""
 
-import asyncio
 from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
+from deadlines import within
 from http_pull_parts import WITHIN_S, api_process, parts_running
 from http_worker import HttpWorker
 
@@ -81,7 +81,7 @@ async def end_all(caller, held):
 async def test_a_heartbeat_is_answered_with_the_end_of_its_attempt_by_others(
     settings_with_parts, is_restarted
 ):
-    async with AsyncExitStack() as stack, asyncio.timeout(WITHIN_S):
+    async with AsyncExitStack() as stack, within(WITHIN_S):
         session = await stack.enter_async_context(aiohttp.ClientSession())
         process, url = await stack.enter_async_context(api_process(settings_with_parts))
         caller = Caller(session, url)

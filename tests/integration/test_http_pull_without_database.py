@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
+from deadlines import within
 from http_pull_parts import WITHIN_S, api_process, parts_running
 from http_worker import HttpWorker
 from pydantic import SecretStr
@@ -40,7 +41,7 @@ async def test_a_new_process_without_the_database_ends_no_lease_but_of_who_is_si
         gate.close()
         _, url = await stack.enter_async_context(api_process(settings))
         worker = HttpWorker(session, url)
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             async with staying_alive(worker, held) as answers:
                 again = await pulled_up_to(HttpWorker(session, url, "w2"), attempt=3)
             assert set(again) == {"silent"}
@@ -62,7 +63,7 @@ async def submit(session, url, name):
 async def pulled_both(worker):
     """The attempt that is held from here on, of the two that were pulled."""
     pulled = {}
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while set(pulled) != {"held", "silent"}:
             pulled |= {one["agenda_id"]: one for one in await worker.pull(wait_s=1)}
             for one in pulled.values():

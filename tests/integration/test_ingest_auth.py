@@ -11,6 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 from aiokafka import TopicPartition
+from deadlines import within
+from parts_in_process import ending_in_order
 from pydantic import SecretStr
 
 from pop_stream.composition.api import run_api
@@ -107,7 +109,7 @@ class World:
 
 
 async def until(look):
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while not (found := await look()):  # noqa: ASYNC110  # no event reaches a client
             await asyncio.sleep(0.1)
         return found
@@ -116,12 +118,8 @@ async def until(look):
 @asynccontextmanager
 async def running(part, *arguments):
     stop = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(part(*arguments[:1], stop, *arguments[1:]))
-        try:
-            yield
-        finally:
-            stop.set()
+    async with ending_in_order(stop, part(*arguments[:1], stop, *arguments[1:])):
+        yield
 
 
 @asynccontextmanager
@@ -140,7 +138,7 @@ async def prepared(settings, tmp_path):
             "definitions_file": file,
             "auth": "required",
             "ingest_auth": "required",
-            "signing_secret": SecretStr("s" * 32),
+            "signing_secrets": (SecretStr("s" * 32),),
         }
     )
     await provisioning.migrate(settings)
@@ -214,7 +212,7 @@ async def test_keys_begin_and_end_everywhere_within_seconds_however_they_are_cha
     new = await world.key("rotate", by_command["id"], "--grace-minutes", "0")
     status, _ = await world.call("POST", f"/v1/keys/{by_api['id']}/revoke", admin, process=1)
     assert status == 200
-    async with asyncio.timeout(ACTS_WITHIN_S):
+    async with within(ACTS_WITHIN_S):
         for made in (by_command, by_api):
             for process in (0, 1):
                 while await works(made["token"], process):  # noqa: ASYNC110  # no event

@@ -1,11 +1,11 @@
 """The audit of a live system: what is missing is found and placed again; what moves is not."""
 
-import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 import pytest_asyncio
+from deadlines import within
 from ledger_world import (
     PATIENCE_S,
     LedgerWorld,
@@ -34,7 +34,7 @@ NOTHING = timedelta(0)
 class World(LedgerWorld):
     async def audit(self, **changes):
         known = {"quiet": NOTHING, "repair": False, **changes}
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             return await audit_ledger(self.settings, **known)
 
     async def note(self, noted):
@@ -214,7 +214,7 @@ async def test_an_end_is_published_to_a_scheduler_that_has_gone_on_to_the_next_a
     async with ended_unheard(world):
         lost = Settlement(agenda_id="a", attempt=1, outcome="failed", retryable=True)
         await world.note(InsightAttemptsReported(insight_id="media", settlements=(lost,)))
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while [one.attempt for one in await world.emitted()] != [1, 2]:
                 pass
         repaired = await world.audit(repair=True)

@@ -16,6 +16,7 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError
+from deadlines import scaled, within
 from part_processes import process
 
 from pop_stream.clock import WallClock
@@ -66,7 +67,6 @@ MEDIA = Insight(
     id="media",
     mappers=Mappers(operation_types=("noop",)),
     target=16,
-    lease_ms=int(LEASE_S * 1000),
     max_attempts=2,
     backoff=Backoff(first_s=0.3, jitter=0),
 )
@@ -89,6 +89,7 @@ class Story:
         emitted: What pullers read, in order of arrival.
         stops: What pullers receive.
         letters: Dead letters.
+        lease_s: Of the insight; as long as the machine needs it now.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -101,6 +102,7 @@ class Story:
         self.stops: list[AttemptStop] = []
         self.letters: list[RecordRefused] = []
         self.answers: list[Any] = []
+        self.lease_s = scaled(LEASE_S)
         self._changed = asyncio.Condition()
         self._pulling: asyncio.Task[None] | None = None
 
@@ -108,7 +110,7 @@ class Story:
 
     async def until(self, condition: Callable[[], Any]) -> Any:
         """Wait until it is true of what was received; returns what it gave."""
-        async with asyncio.timeout(PATIENCE_S), self._changed:
+        async with within(PATIENCE_S), self._changed:
             return await self._changed.wait_for(condition)
 
     async def state(self, agenda_id: str, state: State, attempt: int = 1) -> Summary:
@@ -188,7 +190,7 @@ class Story:
     async def relayed(self, agenda_ids: set[str]) -> None:
         """Wait until the scheduler's topic has a command of each."""
         left = set(agenda_ids)
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while left:
                 async for record in read_topic(self.settings, self.topics.ready):
                     for event in decode_ready(record.value):
@@ -248,7 +250,7 @@ class Story:
         async def beat() -> None:
             while True:
                 await self.renew(one)
-                await asyncio.sleep(LEASE_S / 4)
+                await asyncio.sleep(self.lease_s / 4)
 
         task = asyncio.create_task(beat())
         try:
@@ -314,12 +316,16 @@ class Story:
 async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
     """A story without ingest and scheduler yet."""
     known = settings.model_copy(
-        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
+        update={
+            "scheduler_data": tmp_path / "table",
+            "session_timeout": scaled(timedelta(seconds=6)),
+        }
     )
     await provisioning.ensure_topics(known)
     story = Story(known)
     async with story.publisher, asyncio.TaskGroup() as tasks:
-        await publish_definitions(story.publisher, story.topics, [MEDIA], Definitions())
+        leased = MEDIA.model_copy(update={"lease_ms": int(story.lease_s * 1000)})
+        await publish_definitions(story.publisher, story.topics, [leased], Definitions())
         listening = tasks.create_task(story.listen())
         story.start_pulling()
         yield story
@@ -351,7 +357,6 @@ async def test_a_failing_agenda_is_tried_again_after_its_pause_and_then_dead_let
     await story.tell(first, AgendaFailed, message="no luck")
     second = await story.attempt("a", 2)
     assert second.emitted_at - failed_at >= timedelta(seconds=0.3)
-    assert not second.resumes
     await story.claim(second)
     await story.tell(second, AgendaFailed, message="no luck again")
     ended = await story.state("a", State.FAILED, 2)
@@ -380,7 +385,7 @@ async def test_a_silent_puller_loses_its_agenda_and_a_heartbeat_keeps_it(story, 
     async with story.beating(alive):
         second = await story.attempt("dead", 2)
         waited = second.emitted_at - dead.emitted_at
-        assert timedelta(seconds=LEASE_S) < waited < timedelta(seconds=LEASE_S + 15)
+        assert story.lease_s < waited.total_seconds() < story.lease_s + scaled(15.0)
         # Its first puller wakes up and learns that it is too late.
         await story.renew(dead)
         await story.until(
@@ -471,7 +476,7 @@ async def test_a_start_in_the_future_a_hold_and_a_release(story, parts):
     await story.state("later", State.WAITING)
     await story.state("held", State.HELD)
     emitted = await story.attempt("later")
-    assert timedelta() <= emitted.emitted_at - due < timedelta(seconds=5)
+    assert timedelta() <= emitted.emitted_at - due < scaled(timedelta(seconds=5))
     assert [one.agenda_id for one in story.emitted] == ["first", "later"]
     answer = await story.ask("later", "held", "nobody")
     assert [(one.agenda_id, one.state) for one in answer.holds] == [
@@ -502,11 +507,11 @@ async def test_a_frozen_relay_ends_nobodys_lease(story, parts):
     parts["run_ingest"].send_signal(signal.SIGSTOP)
     for _ in range(6):
         await story.renew(first)
-        await asyncio.sleep(LEASE_S / 4)
+        await asyncio.sleep(story.lease_s / 4)
     parts["run_ingest"].send_signal(signal.SIGCONT)
     for _ in range(6):
         await story.renew(first)
-        await asyncio.sleep(LEASE_S / 4)
+        await asyncio.sleep(story.lease_s / 4)
     await story.tell(first, AgendaSucceeded)
     ended = await story.state("a", State.SUCCEEDED)
     assert ended.history == ()
@@ -540,7 +545,7 @@ async def test_what_had_ended_runs_again_and_resumes(story, parts):
     await story.state("a", State.SUCCEEDED)
     await story.rerun("a", 2)
     second = await story.attempt("a", 2)
-    assert second.resumes
+    assert second.run_from == 2
     await story.tell(second, AgendaSucceeded)
     await story.state("a", State.SUCCEEDED, 2)
 
@@ -553,7 +558,7 @@ async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
     async with process("run_ingest", story.settings, crash_point="relay.published") as dying:
         # No attempt is named, as by a foreign program: the place alone tells that it is known.
         await story.command("a", "cancel")
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             assert await dying.wait() == -signal.SIGKILL
     await story.state("a", State.CANCELLED)
     await story.rerun("a", 2)
@@ -578,5 +583,5 @@ async def test_a_scheduler_that_hangs_ends_its_process(story):
     hanging = process("", story.settings, HANGING, POP_STALL_TIMEOUT="PT10S")
     async with process("run_ingest", story.settings), hanging as scheduler:
         await story.submit("a")
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             assert await scheduler.wait() not in {0, -signal.SIGKILL}

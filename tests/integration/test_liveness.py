@@ -1,11 +1,11 @@
 """What `pop-stream doctor` says of parts that are down, frozen or well."""
 
-import asyncio
 import json
 import signal
 from datetime import timedelta
 
 import pytest
+from deadlines import scaled, within
 from ledger_world import agenda, parts
 from part_processes import process
 from puller_world import serving
@@ -42,7 +42,7 @@ async def until_said(settings, *wanted):
     """Until the doctor finds exactly these parts absent, each reported in such words."""
     said = []
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while True:
                 said = sorted(await absent(settings))
                 if len(said) == len(wanted) and all(map(str.startswith, said, sorted(wanted))):
@@ -54,10 +54,11 @@ async def until_said(settings, *wanted):
 async def test_parts_that_are_down_or_frozen_are_distinguished_from_those_that_are_well(
     settings, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(liveness, "STALL_AFTER_S", 3.0)
-    monkeypatch.setenv("POP_SESSION_TIMEOUT", "PT4S")
+    monkeypatch.setattr(liveness, "STALL_AFTER_S", scaled(3.0))
+    session_timeout = scaled(timedelta(seconds=4))
+    monkeypatch.setenv("POP_SESSION_TIMEOUT", f"PT{session_timeout.total_seconds():.1f}S")
     known = settings.model_copy(
-        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=4)}
+        update={"scheduler_data": tmp_path / "table", "session_timeout": session_timeout}
     )
     names = Topics(known.topic_prefix)
     await migrate(known.postgres_dsn.get_secret_value())

@@ -4,6 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
+from deadlines import within
 
 from pop_stream.model.errors import MigrationError, UnavailableError
 from pop_stream.policy.lifecycle.states import State
@@ -86,7 +87,7 @@ async def test_a_lock_that_is_not_to_be_had_soon_keeps_nobody_from_the_table(dsn
             await holder.fetch("select * from first")
             migrating = asyncio.create_task(migrate(dsn, [FIRST, SECOND]))
             waits = "select count(*) from pg_locks where not granted"
-            async with asyncio.timeout(WITHIN_S):
+            async with within(WITHIN_S):
                 while not await reader.fetchval(waits):  # noqa: ASYNC110  # no event
                     await asyncio.sleep(0.01)
                 await reader.fetch("select * from first")

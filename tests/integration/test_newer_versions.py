@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest_asyncio
+from deadlines import within
 from ledger_world import running_ledger_world
 from poison_world import MEDIA, PATIENCE_S, PoisonWorld, agenda, ran
 
@@ -105,7 +106,7 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
         )
 
     async def has_run(agenda_id):
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while agenda_id not in ran:  # noqa: ASYNC110  # a handler of this process notes it
                 await asyncio.sleep(0.05)
 

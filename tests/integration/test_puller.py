@@ -8,7 +8,8 @@ import textwrap
 from datetime import timedelta
 
 import pytest
-from puller_world import WITHIN_S, agenda, open_world, serving, work
+from deadlines import within
+from puller_world import WITHIN_S, agenda, open_world, progress, serving, with_api, work
 
 from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
@@ -146,11 +147,10 @@ async def test_repeats_and_outdated_attempts_are_dropped(world):
     await world.create()
     one, two = agenda("a1"), agenda("a1", attempt=2)
     await world.emit(one, one, two, one, two, agenda("a2"))
-    puller = Puller(
-        "media", handlers=builtin(world.settings), settings=world.settings, concurrency=1
-    )
-    async with serving(puller):
-        await world.until_ended(3)
+    async with with_api(world.settings, (200, progress(2))) as (settings, _):
+        puller = Puller("media", handlers=builtin(settings), settings=settings, concurrency=1)
+        async with serving(puller):
+            await world.until_ended(3)
     await world.read()
     ended = [(event.agenda_id, event.attempt) for event in world.of(AgendaSucceeded)]
     assert sorted(ended) == [("a1", 1), ("a1", 2), ("a2", 1)]
@@ -234,7 +234,7 @@ async def test_stop_leaves_the_group_at_once_and_lets_running_agendas_end(world)
         await begun.wait()
         assert await world.members() == 1
         stop.set()
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while await world.members():
                 pass
         go_on.set()
@@ -337,7 +337,7 @@ async def test_program_of_a_few_lines_ends_in_order_on_sigterm(world, tmp_path):
     try:
         await world.until(lambda: world.of(AgendaProgressed))
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:

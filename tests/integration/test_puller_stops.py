@@ -6,11 +6,20 @@ import os
 import signal
 import sys
 import textwrap
+from contextlib import AsyncExitStack
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
-from puller_world import WITHIN_S, agenda, open_world, serving, work
+from deadlines import scaled, within
+from puller_world import (
+    WITHIN_S,
+    ApiWithProgress,
+    agenda,
+    open_world,
+    progress,
+    serving,
+    with_api,
+    work,
+)
 
 from pop_stream.kafka import topics
 from pop_stream.kafka.topics import Topics
@@ -92,33 +101,10 @@ async def test_cluster_without_the_topic_of_controls_is_no_hindrance(settings):
             await topics.ensure(world.admin, [spec], replication_factor=1)
             await world.emit(agenda("a2", work()))
             await world.until(lambda: world.of(AgendaProgressed))
-            async with asyncio.timeout(WITHIN_S):
+            async with within(WITHIN_S):
                 while not world.of(AgendaStopped):
                     await world.stop("a2")
                     await world.read()
-
-
-class ApiWithProgress:
-    """The one path that pullers ask, with answers set by hand."""
-
-    def __init__(self):
-        self.answers = []
-        self.asked = []
-        self._app = web.Application()
-        self._app.router.add_get("/v1/agendas/{id}/progress", self._get)
-
-    async def _get(self, request):
-        self.asked.append((request.match_info["id"], request.headers.get("Authorization")))
-        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return web.json_response(body, status=status)
-
-    def server(self):
-        return TestServer(self._app)
-
-
-def progress(attempt, **states):
-    operations = [{"name": name, **known} for name, known in states.items()]
-    return {"attempt": attempt, "state": "running", "operations": operations, "appended": []}
 
 
 async def test_resumed_attempt_waits_for_its_summary_and_runs_only_what_is_left(world):
@@ -148,7 +134,7 @@ async def test_resumed_attempt_waits_for_its_summary_and_runs_only_what_is_left(
             ran.append((operation.name, operation.payload, operation.prior))
 
         store = work("store", payload="@<fetch.out::/size>")
-        await world.emit(agenda("a1", work("fetch"), store, attempt=2, resumes=True))
+        await world.emit(agenda("a1", work("fetch"), store, attempt=2))
         async with serving(puller):
             await world.until_ended(1)
     assert api.asked == [("a1", "Bearer k1")] * 3
@@ -174,7 +160,7 @@ async def test_attempt_that_waits_for_its_results_keeps_its_lease_and_may_be_sto
     api.answers = [(503, {})]
     async with api.server() as server:
         settings = world.settings.model_copy(update={"api_url": str(server.make_url("/"))})
-        waits = agenda("a1", work(), work("b"), attempt=2, lease_ms=900, resumes=True)
+        waits = agenda("a1", work(), work("b"), attempt=2, lease_ms=900)
         await world.emit(waits)
         async with serving(patient(settings)):
             await world.until(lambda: len(world.of(AgendaHeartbeat)) >= 4)
@@ -211,20 +197,24 @@ async def test_frozen_puller_reports_nothing_into_a_newer_attempt(world, tmp_pat
             "PYTHONPATH": os.pathsep.join(sys.path),
             "POP_KAFKA_BOOTSTRAP": world.settings.kafka_bootstrap,
             "POP_TOPIC_PREFIX": world.settings.topic_prefix,
-            "POP_SESSION_TIMEOUT": "PT2S",
+            "POP_SESSION_TIMEOUT": f"PT{scaled(2.0):.1f}S",
         },
     )
     try:
         await world.until(lambda: world.of(AgendaProgressed))
         process.send_signal(signal.SIGSTOP)
         # Its lease ends, so another puller is given the next attempt, and ends it.
-        other = Puller("media", settings=world.settings)
+        async with AsyncExitStack() as stack:
+            settings, _ = await stack.enter_async_context(
+                with_api(world.settings, (200, progress(2)))
+            )
+            other = Puller("media", settings=settings)
 
-        @other.handler("work")
-        async def done(operation):
-            return operation.attempt
+            @other.handler("work")
+            async def done(operation):
+                return operation.attempt
 
-        async with serving(other):
+            await stack.enter_async_context(serving(other))
             await world.emit(agenda("a1", work(), attempt=2))
             await world.until_ended(1)
             process.send_signal(signal.SIGCONT)
@@ -233,7 +223,7 @@ async def test_frozen_puller_reports_nothing_into_a_newer_attempt(world, tmp_pat
             await world.emit(agenda("a2", work()), agenda("a3", work()))
             await world.until(lambda: {"a2", "a3"} <= set(world.ids(AgendaSucceeded)))
             process.terminate()
-            async with asyncio.timeout(WITHIN_S):
+            async with within(WITHIN_S):
                 await process.wait()
         await world.read()
     finally:

@@ -9,7 +9,9 @@ import aiohttp
 import msgspec
 import pytest_asyncio
 from databases import database
+from deadlines import scaled, within
 from part_processes import process
+from parts_in_process import ending_in_order
 from pydantic import SecretStr
 
 from pop_stream.composition.api import run_api
@@ -28,7 +30,7 @@ from pop_stream.postgres.migrate import migrate
 from pop_stream.settings import Settings
 
 PATIENCE_S = 60
-REPORTED_S = 1.0  # two reports and two reads, on a loaded machine
+REPORTED_S = 1.0  # two reports and two reads
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
 LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4)
 
@@ -65,14 +67,14 @@ class World:
         return shown.get(customer_id, 0)
 
     async def until_ready(self, customer_id, count):
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while await self.ready(customer_id) != count:  # noqa: ASYNC110  # another process tells
                 await asyncio.sleep(0.1)
-        await asyncio.sleep(REPORTED_S)
+        await asyncio.sleep(scaled(REPORTED_S))
 
     async def letters(self, customer_id, count):
         """So many dead letters that name the customer, as soon as they are there."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 found = [
                     msgspec.json.decode(one.value, type=RecordRefused)
@@ -94,13 +96,9 @@ async def ingresses(settings, count):
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     urls = [loop.create_future() for _ in range(count)]
-    async with asyncio.TaskGroup() as tasks:
-        for url in urls:
-            tasks.create_task(run_api(settings, stop, on_url=url.set_result))
-        try:
-            yield [await url for url in urls]
-        finally:
-            stop.set()
+    parts = (run_api(settings, stop, on_url=url.set_result) for url in urls)
+    async with ending_in_order(stop, *parts):
+        yield [await url for url in urls]
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -125,9 +123,7 @@ async def world(servers, tmp_path_factory):
         names = Topics(settings.topic_prefix)
         await publish_definitions(publisher, names, defined, Definitions())
         stop = asyncio.Event()
-        tasks = await enter(asyncio.TaskGroup())
-        tasks.create_task(run_scheduler(settings, stop))
-        stack.callback(stop.set)
+        await enter(ending_in_order(stop, run_scheduler(settings, stop)))
         urls = await enter(ingresses(settings, 2))
         yield World(settings, urls, publisher, await enter(aiohttp.ClientSession()))
 
@@ -158,7 +154,7 @@ async def test_a_quota_of_ready_agendas_holds_over_all_entry_points(world):
 async def test_a_rate_holds_over_all_entry_points(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "slow", 15))[0] == 10
-        await asyncio.sleep(REPORTED_S)
+        await asyncio.sleep(scaled(REPORTED_S))
         accepted, status, got, _ = await world.post(1, "slow", 1)
         assert (accepted, status, got["quota"]) == (0, 429, "max_submit_per_s")
         await world.send("slow", 3)
@@ -182,7 +178,7 @@ async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(w
         body = [agenda("few-2") for _ in range(30)]  # one record: it is read again as a whole
         value = json.dumps(body).encode()
         await world.publisher.publish([Record(world.topics.submissions, None, value)])
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             await dying.wait()
     got = [
         event
@@ -215,7 +211,7 @@ async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(w
 async def test_a_full_scheduler_closes_its_large_insights(world):
     async with process("run_ingest", world.settings):
         assert (await world.post(0, "other", 310, "bulk"))[0] == 310
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while (await world.post(1, "other", 1, "bulk"))[1] != 503:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         _, status, got, headers = await world.post(1, "other", 1, "bulk")

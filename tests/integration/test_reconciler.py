@@ -1,18 +1,37 @@
 """Reconciliation by itself: the list it works on, and a system that loses an agenda."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest_asyncio
 from agenda_rows import DAY, keep
-from ledger_world import PATIENCE_S, accepted, claimed, parts, running_ledger_world
+from deadlines import within
+from ledger_world import (
+    NOW,
+    PATIENCE_S,
+    accepted,
+    agenda,
+    claimed,
+    parts,
+    running_ledger_world,
+    succeeded,
+)
+from msgspec import Raw
+from msgspec.structs import replace
+from pydantic import SecretStr
 
 from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
 from pop_stream.devserver.folder import PORTS, is_free_port
+from pop_stream.kafka.topic_reader import read_topic
+from pop_stream.model.agenda import parse_agenda, routed_agenda
 from pop_stream.model.definitions import Insight, Mappers
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.lifecycle import AgendaCommanded, AgendaRestarted
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.postgres import open_agendas as module
 from pop_stream.postgres.migrate import migrate
@@ -103,7 +122,11 @@ async def test_one_process_at_a_time_has_the_turn(pool, settings):
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
     port = next(one for one in PORTS if is_free_port(one))
-    changes = {"reconcile_every": timedelta(seconds=2), "rollup_metrics_port": port}
+    changes = {
+        "reconcile_every": timedelta(seconds=2),
+        "rollup_metrics_port": port,
+        "signing_secrets": (SecretStr("s" * 32), SecretStr("t" * 32)),
+    }
     async with running_ledger_world(
         settings.model_copy(update=changes), tmp_path, MEDIA
     ) as world:
@@ -120,7 +143,7 @@ async def counted(settings):
 
 async def looked(settings, times):
     """Wait until so many looks were complete."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with within(PATIENCE_S):
         while True:
             known = await counted(settings)
             if known.get('pop_reconciliations_total{result="complete"}', 0) >= times:
@@ -143,3 +166,45 @@ async def test_what_nobody_has_is_placed_again_once_without_a_hand(world):
     assert attempts == [("died", 2), ("fine", 1), ("new", 1), ("old", 1)]
     assert known["pop_agendas_requeued_total"] == 3
     assert await world.ledger._pool.fetchval("select count(*) from open_agendas") == 4
+
+
+FORGERS = (RecordSigner(), RecordSigner([b"f" * 32]))
+
+
+async def letters(world):
+    topic = world.names.dead_letters
+    return [json.loads(one.value) async for one in read_topic(world.settings, topic)]
+
+
+async def test_what_nobody_has_signed_is_done_in_nobodys_name(world):
+    """Pullers write to the topic of the lifecycle, and so may whoever has their password."""
+    before = RecordSigner([b"t" * 32])
+    at = {"at": NOW, "insight_id": "media"}
+    again = routed_agenda(
+        parse_agenda(json.dumps(agenda("done"))), json.dumps(agenda("done")).encode(),
+        agenda_id="done", accepted_at=NOW,
+    )  # fmt: skip
+    forged = (
+        AgendaRestarted(
+            **at, agenda_id="done", attempt=2, routed=Raw(encode(replace(again, attempt=2)))
+        ),
+        AgendaCommanded(**at, agenda_id="fine", action="cancel"),
+    )
+    async with parts(world.settings, run_ingest, run_scheduler, run_rollup):
+        await world.submit("fine", "done")
+        await world.until_known("fine", "done", states={State.EMITTED})
+        await world.tell(claimed("done"), succeeded("done"))
+        await world.until_known("done", states={State.SUCCEEDED})
+        for number, forger in enumerate(FORGERS):
+            await world.tell(accepted(f"forged-{number}"), *forged, signer=forger)
+        await world.tell(accepted("old"), signer=before)
+        await world.until_known("old", states={State.EMITTED})
+        known = await looked(world.settings, 4)
+        emitted = sorted((one.agenda_id, one.attempt) for one in await world.emitted())
+        states = await world.ledger.states(["forged-0", "forged-1", "fine", "done"])
+    assert emitted == [("done", 1), ("fine", 1), ("old", 1)]
+    assert known["pop_agendas_requeued_total"] == 1
+    found = {one: state.state for one, state in states.items()}
+    assert found == {"fine": State.EMITTED, "done": State.SUCCEEDED}
+    refused = [(one["code"], one["part"]) for one in await letters(world)]
+    assert refused == [("unauthenticated", "rollup")] * 3 * len(FORGERS)

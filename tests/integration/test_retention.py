@@ -6,6 +6,7 @@ import itertools
 import pytest
 import pytest_asyncio
 from agenda_rows import DAY, NOW, keep
+from deadlines import within
 
 from pop_stream.policy.lifecycle.retention import Retention
 from pop_stream.policy.lifecycle.states import TERMINAL, State
@@ -83,7 +84,7 @@ async def test_one_that_runs_again_meanwhile_stays(pool):
             "update agendas set state = 'ready', ended_at = null where agenda_id = 'again'"
         )
         removing = asyncio.create_task(remove_expired(PostgresRetention(pool), KEPT, NOW))
-        async with asyncio.timeout(20):
+        async with within(20):
             while not await pool.fetchval(  # noqa: ASYNC110  # the database tells
                 "select count(*) from pg_stat_activity "
                 "where wait_event_type = 'Lock' and datname = current_database()"

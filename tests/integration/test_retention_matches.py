@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest_asyncio
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from deadlines import within
 from ledger_world import PATIENCE_S, parts, running_ledger_world
 
 from pop_stream.composition.ingest import run_ingest
@@ -80,7 +81,7 @@ async def test_the_compacted_table_holds_what_postgres_says_waits_and_no_more(wo
         await world.until_known(*ids, states={State.EMITTED, State.READY})
         async with parts(world.settings, puller):
             await world.until_known(*ids, states=OUTCOMES)
-            async with asyncio.timeout(PATIENCE_S):
+            async with within(PATIENCE_S):
                 while b"e-" in await pages():  # noqa: ASYNC110  # the topic tells
                     await asyncio.sleep(0.2)
         await world.submit("waits")  # and nobody is there to pull it
@@ -94,7 +95,7 @@ async def test_the_compacted_table_holds_what_postgres_says_waits_and_no_more(wo
         assert {
             row["agenda_id"] for row in await world.pool.fetch("select * from agendas")
         } == {"waits"}
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while b'"waits"' not in await pages():  # noqa: ASYNC110  # the topic tells
                 await asyncio.sleep(0.2)
         assert b"e-" not in await pages()

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from deadlines import within
 from lifecycle_events import BODY, accepted, at, claimed, emitted, operation, succeeded
 from memory_summaries import MemorySummaries
 from structlog.testing import capture_logs
@@ -64,7 +65,7 @@ class World:
             yield task
         finally:
             stop.set()
-            async with asyncio.timeout(PATIENCE_S):
+            async with within(PATIENCE_S):
                 await task
 
     async def tell(self, *lifecycle: LifecycleEvent) -> None:
@@ -85,7 +86,7 @@ class World:
             self.settings, self.names.dead_letters, client_id="test", group_id=None
         )
         found: list[RecordRefused] = []
-        async with consumer, asyncio.timeout(PATIENCE_S):
+        async with consumer, within(PATIENCE_S):
             while len(found) < count:
                 fetched = await consumer.getmany(timeout_ms=250)
                 for record in (one for many in fetched.values() for one in many):
@@ -169,7 +170,7 @@ async def test_a_crash_between_fold_and_commit_folds_nothing_twice(world):
     crashing = WatchedStore(world.postgres, ledger, after=crash)
     await world.tell_lives(ids, slice(0, 2))
     with pytest.raises(CrashError):
-        async with asyncio.timeout(PATIENCE_S), world.rolling(crashing) as task:
+        async with within(PATIENCE_S), world.rolling(crashing) as task:
             await asyncio.wait([task])
     assert crashing.batches
 
@@ -202,7 +203,7 @@ async def test_what_cannot_be_used_goes_to_the_dead_letters_and_the_rest_goes_on
         (1, "unreadable_record", b"garbage"),
         (2, "unreadable_record", b""),
         (3, "unreadable_record", b'{"type":"agenda.emitted"}'),
-        (4, "unstorable", encode(unstorable)),
+        (4, "unreadable_record", encode(unstorable)),
     }
     assert {(one.part, one.topic) for one in letters} == {("rollup", world.names.agenda_events)}
 
@@ -301,5 +302,5 @@ async def test_stop_is_heeded_while_the_database_is_away(world):
             waiting.set()
             raise away
 
-    async with world.rolling(AwayStore(MemorySummaries())), asyncio.timeout(PATIENCE_S):
+    async with world.rolling(AwayStore(MemorySummaries())), within(PATIENCE_S):
         await waiting.wait()

@@ -8,6 +8,7 @@ from itertools import count
 
 import psutil
 import pytest
+from deadlines import within
 from lifecycle_events import accepted
 from pydantic import SecretStr
 
@@ -58,7 +59,7 @@ async def test_a_crash_of_the_database_takes_rows_and_offsets_together(tmp_path)
                 store, agendas = PostgresSummaries(pool), PostgresAgendas(pool)
                 well_under_way = asyncio.Event()
                 folding = asyncio.create_task(fold_until_it_breaks(store, well_under_way))
-                async with asyncio.timeout(60):
+                async with within(60):
                     await well_under_way.wait()
                 kill(postgres)
                 answered = await folding
@@ -69,4 +70,5 @@ async def test_a_crash_of_the_database_takes_rows_and_offsets_together(tmp_path)
         finally:
             await postgres.stop()
     assert answered >= 200
-    assert offsets.get(0, 0) == rows  # all of it may be lost: nothing waits for the disk
+    # All of it may be lost: nothing waits for the disk.
+    assert offsets == ({0: rows} if rows else {})

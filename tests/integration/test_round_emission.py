@@ -13,7 +13,9 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
+from deadlines import scaled, within
 from part_processes import process
+from parts_in_process import ending_in_order
 
 from pop_stream.clock import WallClock
 from pop_stream.composition.ingest import run_ingest
@@ -66,7 +68,7 @@ class Bench:
 
     async def pull(self, until: Callable[[], bool], *, settle: bool = True) -> None:
         """Read the insight's topic, and claim and settle what comes, until a condition."""
-        async with asyncio.timeout(PATIENCE_S), self._consumer() as consumer:
+        async with within(PATIENCE_S), self._consumer() as consumer:
             while not until():
                 fetched = await consumer.getmany(timeout_ms=100, max_records=50)
                 records = [one for some in fetched.values() for one in some]
@@ -78,7 +80,7 @@ class Bench:
 
     async def records(self, topic: str, count: int) -> list[Any]:
         """The first so many records of a topic."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             consumer = clients.consumer(self.settings, topic, client_id="look", group_id=None)
             found: list[Any] = []
             async with consumer:
@@ -138,18 +140,17 @@ async def _is_there(topic: str, consumer: AIOKafkaConsumer) -> bool:
 async def part(run: Callable[..., Any], settings: Settings) -> AsyncIterator[None]:
     """A part in this process, stopped in order at the end."""
     stop = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(run(settings, stop))
-        try:
-            yield
-        finally:
-            stop.set()
+    async with ending_in_order(stop, run(settings, stop)):
+        yield
 
 
 @pytest_asyncio.fixture
 async def bench(settings: Settings, tmp_path) -> AsyncIterator[Bench]:
     known = settings.model_copy(
-        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
+        update={
+            "scheduler_data": tmp_path / "table",
+            "session_timeout": scaled(timedelta(seconds=6)),
+        }
     )
     await provisioning.ensure_topics(known)
     bench = Bench(known)

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from deadlines import within
 from jsonschema import Draft202012Validator
 from parts_in_process import all_but_pullers
 
@@ -105,7 +106,7 @@ class System:
         return Topics(self.settings.topic_prefix)
 
     async def until(self, path: str, is_met: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 async with self.session.get(f"{self.url}{path}") as response:
                     answer = await response.json()
@@ -130,7 +131,7 @@ class System:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.settings.kafka_bootstrap, auto_offset_reset="earliest"
         )
-        async with asyncio.timeout(PATIENCE_S), consumer:
+        async with within(PATIENCE_S), consumer:
             numbers = await self.producer.partitions_for(topic)
             partitions = [TopicPartition(topic, number) for number in numbers]
             consumer.assign(partitions)
@@ -153,7 +154,7 @@ class System:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         )
-        async with asyncio.timeout(PATIENCE_S), consumer:
+        async with within(PATIENCE_S), consumer:
             while topic not in await consumer.topics():  # noqa: ASYNC110  # no event tells
                 await asyncio.sleep(0.05)
             consumer.subscribe([topic])

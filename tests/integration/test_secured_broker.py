@@ -1,6 +1,5 @@
 """Agendas of both kinds of group on a broker that asks for TLS and a password."""
 
-import asyncio
 import json
 import tempfile
 from contextlib import AsyncExitStack
@@ -8,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from deadlines import scaled, within
 from part_processes import process
 from puller_world import serving
 from pydantic import SecretStr
@@ -56,7 +56,7 @@ async def settings(monkeypatch, tmp_path):
                 kafka_password=SecretStr(broker.password),
                 topic_prefix="t.",
                 scheduler_data=tmp_path / "table",
-                session_timeout=timedelta(seconds=6),
+                session_timeout=scaled(timedelta(seconds=6)),
             )
 
 
@@ -83,7 +83,7 @@ async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
             [submission("a1", "noop", None), submission("a2", "sleep", {"seconds": 0.1})]
         )
         done = set()
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while done != {"a1", "a2"}:
                 for records in (await events.getmany(timeout_ms=200)).values():
                     seen = [one for record in records for one in decode_lifecycle(record.value)]

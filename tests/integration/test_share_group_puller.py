@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from deadlines import within
 from puller_world import agenda, open_world, serving, work
 
 from pop_stream.kafka import clients
@@ -34,7 +35,7 @@ def member(world):
 
 
 async def taken(one):
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while not (records := await one.poll(0.2)):
             pass
     return records
@@ -173,10 +174,10 @@ async def test_members_of_a_share_group_are_counted(world):
     async with member(world) as first, member(world) as second:
         for one in (first, second):
             await one.poll(0.1)
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while await count_members(world.admin, group, "share") != 2:
                 pass
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while await count_members(world.admin, group, "share") != 0:
             pass
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 import crash_points
 import pytest
 import pytest_asyncio
+from deadlines import scaled, within
 from part_processes import process
 
 from pop_stream.kafka import clients, connections
@@ -33,7 +34,6 @@ SHARED = Insight(
     mappers=Mappers(operation_types=(WORK,)),
     group_type="share",
     partitions=1,
-    lease_ms=3_000,
     max_attempts=10,
 )
 
@@ -60,7 +60,7 @@ class World:
         return {one["id"] for one in values}
 
     async def until(self, is_enough):
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while not is_enough():
                 for records in (await self._consumer.getmany(timeout_ms=200)).values():
                     for record in records:
@@ -110,7 +110,10 @@ class World:
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
     known = settings.model_copy(
-        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
+        update={
+            "scheduler_data": tmp_path / "table",
+            "session_timeout": scaled(timedelta(seconds=6)),
+        }
     )
     names = Topics(known.topic_prefix)
     await provisioning.ensure_topics(known)
@@ -121,7 +124,8 @@ async def world(settings, tmp_path):
         process("run_ingest", known),
         process("run_scheduler", known),
     ):
-        await publish_definitions(publisher, names, [SHARED], Definitions())
+        leased = SHARED.model_copy(update={"lease_ms": int(scaled(3_000.0))})
+        await publish_definitions(publisher, names, [leased], Definitions())
         yield World(known, publisher, consumer, tmp_path / "starts")
 
 

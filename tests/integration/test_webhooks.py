@@ -12,9 +12,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from deadlines import within
 from msgspec import Raw
 from pydantic import SecretStr
 
+from pop_stream import ssrf_guard
 from pop_stream.clock import WallClock
 from pop_stream.kafka import connections
 from pop_stream.kafka.topic_reader import read_topic
@@ -26,8 +28,6 @@ from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.postgres.webhooks import MAX_IN_FLIGHT_PER_CUSTOMER, PostgresWebhooks
-from pop_stream.webhooks import sender as sender_module
-from pop_stream.webhooks import ssrf_guard
 from pop_stream.webhooks.sender import WebhookSender
 
 KEY = "an operator's key"
@@ -279,7 +279,7 @@ async def test_a_name_that_turns_to_an_internal_address_is_called_no_more(
 async def test_an_address_that_was_not_judged_is_not_connected_to(world, receiver, monkeypatch):
     """As if names were looked up by somebody who judges nothing."""
     await provisioning.ensure_topics(world.settings)
-    monkeypatch.setattr(sender_module, "GuardedResolver", lambda _: Rebinding("127.0.0.1"))
+    monkeypatch.setattr(ssrf_guard, "GuardedResolver", lambda _: Rebinding("127.0.0.1"))
     await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example")))
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
@@ -317,10 +317,9 @@ async def test_ends_of_one_agenda_are_sent_in_their_order(world, receiver):
 async def test_two_senders_share_and_neither_repeats(world, receiver):
     for number in range(40):
         await world.tell(*ending(receiver.url, f"a-{number}", customer_id=f"c-{number % 9}"))
-    async with world.sender() as one, world.sender() as other:
-        async with asyncio.timeout(30):
-            while (await world.outbox.backlog()).waiting:
-                await asyncio.gather(turn(one), turn(other))
+    async with world.sender() as one, world.sender() as other, within(30):
+        while (await world.outbox.backlog()).waiting:
+            await asyncio.gather(turn(one), turn(other))
     ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.received]
     assert sorted(ids) == sorted(f"a-{number}/1" for number in range(40))
 
@@ -341,7 +340,7 @@ async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receive
         stop = asyncio.Event()
         async with world.sender() as sender:
             running = asyncio.create_task(sender.run(stop))
-            async with asyncio.timeout(8):  # the hanging ones are given 10 s
+            async with within(8, at_most_s=9.5):  # the hanging ones are given 10 s
                 await receiver.has_received(30)
             running.cancel()
             await asyncio.wait([running])

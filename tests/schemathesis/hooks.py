@@ -31,6 +31,7 @@ RULES = re.compile(
     r"|set priority, rank, or both"
     r"|names no agendas"
     r"|must be a W3C tracestate"  # the document cannot say that no key comes twice
+    r"|must lie from 1970-01-01 up to"  # no schema bounds an instant
     r"|holds a NUL character"  # it may stand in any text, however deep
     r"|holds a character that no text can"
 )

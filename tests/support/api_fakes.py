@@ -1,5 +1,6 @@
 """The API on in-memory ports, as its tests use it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
+from deadlines import within
 from fakes import (
     FixedDefinitions,
     FixedQueryReplies,
@@ -19,9 +21,12 @@ from fakes import (
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
 from memory_summaries import MemorySummaries
+from yarl import URL
 
 from pop_stream.api.agendas.streams import StreamTiming
 from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.http.access import RequestAuthenticator
+from pop_stream.api.http.server import serve
 from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.base import OperationProgress
@@ -210,9 +215,15 @@ def ports() -> ApiPorts:
 
 @asynccontextmanager
 async def open_api(
-    *, timing: StreamTiming = QUICK, quota_ledger: QuotaLedger | None = None, **settings: Any
+    *,
+    timing: StreamTiming = QUICK,
+    quota_ledger: QuotaLedger | None = None,
+    authenticator: RequestAuthenticator | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ApiUnderTest]:
     behind = replace(ports(), quota_ledger=quota_ledger)
+    if authenticator is not None:
+        behind = replace(behind, authenticator=authenticator)
     app = create_app(behind, Settings(**settings), timing=timing)
     async with TestClient(TestServer(app)) as client:
         yield ApiUnderTest(
@@ -224,3 +235,43 @@ async def open_api(
             behind.definition_store,
             behind.deliveries,
         )
+
+
+class Serving:
+    """The API behind a listener of its own, as a process has it."""
+
+    def __init__(self) -> None:
+        self.behind = ports()
+        self.stop = asyncio.Event()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self, **settings: Any) -> None:
+        chosen = Settings(http_port=0, **settings)
+        app = create_app(self.behind, chosen, timing=QUICK)
+        await serve(app, chosen, self.stop, on_url=self.url.set_result)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        url = URL(self.url.result())
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        self.writers.append(writer)
+        return reader, writer
+
+    async def disconnect(self) -> None:
+        for writer in self.writers:
+            writer.close()
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[Serving]:
+    """A listener for the block."""
+    one = Serving()
+    async with within(20), asyncio.TaskGroup() as group:
+        group.create_task(one.run(**settings))
+        await one.url
+        try:
+            yield one
+        finally:
+            await one.disconnect()
+            one.stop.set()

@@ -1,6 +1,5 @@
 """A world of two customers and the operators, for those who attack the API."""
 
-import asyncio
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import AGENDA, QUICK, ports, summary
 from api_pulls import emitted, holder
 from bearer_tokens import RSA, RULES, Issuer, jwk
+from deadlines import within
 from memory_definitions import MemoryDefinitions
 
 from pop_stream.api.app import create_app
@@ -42,7 +42,7 @@ def _routes() -> list[Route]:
     return captured
 
 
-SETTINGS = Settings(auth="required", signing_secret="s" * 32)
+SETTINGS = Settings(auth="required", signing_secrets=("s" * 32,))
 ROUTES = _routes()
 GUARDED = [route for route in ROUTES if route.access.role is not None]
 ON_OBJECTS = [route for route in GUARDED if "{" in route.path]
@@ -103,7 +103,7 @@ class AttackWorld:
         path = re.sub(r"{(\w+)}", lambda name: ids[name[1]], route.path)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         headers |= besides or {}
-        async with asyncio.timeout(10):
+        async with within(10):
             response = await self.client.request(
                 route.method,
                 path,

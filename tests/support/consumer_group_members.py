@@ -1,8 +1,7 @@
 """Members of a consumer group on a real broker."""
 
-import asyncio
-
 from aiokafka import AIOKafkaConsumer
+from deadlines import within
 
 from pop_stream.kafka import connections, topics
 from pop_stream.kafka.topics import TopicSpec
@@ -21,6 +20,6 @@ async def work_topic(settings: Settings) -> str:
 
 async def until_assigned(consumer: AIOKafkaConsumer, count: int) -> None:
     """Until a member has been given so many partitions; it goes on reading meanwhile."""
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while len(consumer.assignment()) != count:
             await consumer.getmany(timeout_ms=50)

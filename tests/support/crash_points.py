@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncpg.transaction import Transaction
+from deadlines import within
 
 from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.publisher import ReconnectingPublisher
@@ -207,7 +208,7 @@ class CrashingPublisher:
                 # Those that are being sent already are of earlier rounds.
                 self._rows_written = asyncio.Event()
                 try:
-                    async with asyncio.timeout(ROWS_WITHIN_S):
+                    async with within(ROWS_WITHIN_S):
                         await self._rows_written.wait()
                 except TimeoutError:
                     return  # a round that is recovered writes none

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
+from pop_stream.kafka.publisher import check_sizes
 from pop_stream.model.definitions import Definitions, GroupType
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda, QueueDescribed
@@ -82,6 +83,7 @@ class MemoryPublisher:
     async def publish(self, records: Sequence[Record]) -> Sequence[PublishedPosition]:
         if self.failures:
             raise self.failures.pop(0)
+        check_sizes(records)
         self.records.extend(records)
         return [self._place(record) for record in records]
 

@@ -133,6 +133,25 @@ def long_modules(modules: Mapping[str, str]) -> Sequence[tuple[str, int]]:
     return [(path, lines) for path, lines in sizes.items() if lines > MAX_MODULE_LINES]
 
 
+def scanned_dicts(modules: Mapping[str, str]) -> Sequence[tuple[str, int]]:
+    """Lines that take a mapping's first key out by name: an `OrderedDict` has `popitem`.
+
+    A plain dict looks for its first key among all that were deleted before it.
+    """
+    found = []
+    for path, text in modules.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Delete):
+                keys = [one.slice for one in node.targets if isinstance(one, ast.Subscript)]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".pop"):
+                keys = node.args
+            else:
+                continue
+            if any(ast.unparse(one).startswith("next(iter(") for one in keys):
+                found.append((path, node.lineno))
+    return found
+
+
 def private_reaches(modules: Mapping[str, str]) -> Sequence[tuple[str, int]]:
     """Lines outside `PRIVATE_ROOMS` that use a private member of something else.
 
@@ -196,6 +215,20 @@ def tests() -> Mapping[str, str]:
     }
 
 
+def fixed_deadlines(texts: Mapping[str, str]) -> Sequence[str]:
+    """Lines of tests that wait by the clock of the wall, which a busy machine fails.
+
+    `within` of `deadlines.py` follows the machine. A timeout of 0 waits for nothing.
+    """
+    pattern = re.compile(r"\basyncio\.(timeout\((?!0\))|wait_for\()(?!.*# of the wall)")
+    return [
+        f"{path}:{number}: use `within` of tests/support/deadlines.py"
+        for path, text in texts.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
 def report() -> Iterator[str]:
     """What `make house` prints."""
     modules = sources()
@@ -214,6 +247,7 @@ def report() -> Iterator[str]:
         ("words that are out, in code", words_out(modules)),
         ("words that are out, in docs", words_out(documents())),
         ("words that are out, in tests", words_out(tests())),
+        ("deadlines of tests that no machine moves", fixed_deadlines(tests())),
     ):
         yield f"{title}: {len(found)}"
         for one in found:

@@ -3,8 +3,10 @@
 import asyncio
 import os
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import crash_points
+from deadlines import scaled, within
 
 from pop_stream.operations import provisioning
 
@@ -15,7 +17,7 @@ DEFINITIONS = """
 [customers.acme]
 [insights.media]
 partitions = 2
-lease_ms = 4000
+lease_ms = LEASE
 max_attempts = 5
 [insights.media.mappers]
 operation_types = ["work"]
@@ -35,7 +37,7 @@ async def part(settings, name, crash_point=None, **variables):
             "POP_POSTGRES_DSN": settings.postgres_dsn.get_secret_value(),
             "POP_SCHEDULER_DATA": str(settings.scheduler_data),
             "POP_HTTP_PORT": "0",
-            "POP_SESSION_TIMEOUT": "PT2S",
+            "POP_SESSION_TIMEOUT": f"PT{settings.session_timeout.total_seconds():.1f}S",
             **variables,
         },
         stdout=asyncio.subprocess.PIPE,
@@ -52,7 +54,7 @@ async def part(settings, name, crash_point=None, **variables):
 @asynccontextmanager
 async def api_process(settings, **variables):
     """`pop-stream serve`, and its address."""
-    async with part(settings, "serve", **variables) as process, asyncio.timeout(WITHIN_S):
+    async with part(settings, "serve", **variables) as process, within(WITHIN_S):
         while not (line := (await process.stdout.readline()).decode()).startswith("http"):
             assert line, "the process has ended"
         yield process, line.strip()
@@ -62,9 +64,14 @@ async def api_process(settings, **variables):
 async def parts_running(settings, tmp_path):
     """Ingest, scheduler and rollup; the settings by which an API belongs to them."""
     file = tmp_path / "definitions.toml"
-    file.write_text(DEFINITIONS)
+    busy = scaled(1.0)
+    file.write_text(DEFINITIONS.replace("LEASE", f"{busy * 4000:.0f}"))
     settings = settings.model_copy(
-        update={"definitions_file": file, "scheduler_data": tmp_path / "scheduler"}
+        update={
+            "definitions_file": file,
+            "scheduler_data": tmp_path / "scheduler",
+            "session_timeout": timedelta(seconds=busy * 2),
+        }
     )
     await provisioning.migrate(settings)
     async with (

@@ -20,5 +20,8 @@ class HttpWorker:
         return body["agendas"]
 
     async def report(self, one, what, **body):
+        if body.get("outcome") == "succeeded":
+            names = [operation["name"] for operation in one["agenda"]["operations"]]
+            body.setdefault("operations", [{"name": n, "state": "succeeded"} for n in names])
         path = f"agendas/{one['agenda_id']}/attempts/{one['attempt']}/{what}"
         return await self.post(path, lease_token=one["lease_token"], **body)

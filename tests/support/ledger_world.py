@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from deadlines import scaled, within
+from parts_in_process import ending_in_order
 
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import publish_definitions
@@ -16,6 +18,7 @@ from pop_stream.model.definitions import Definitions
 from pop_stream.model.events.codec import decode_emitted
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 from pop_stream.operations import provisioning
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.publisher import Record
 from pop_stream.postgres.ledger import PostgresSummaryScan
@@ -35,10 +38,13 @@ class LedgerWorld:
         self.publisher = publisher
         self.pool = pool
         self.ledger = PostgresSummaryScan(pool)
+        self.signer = RecordSigner(settings.signing_keys)
 
-    async def tell(self, *lifecycle):
-        topic = self.names.agenda_events
-        await self.publisher.publish(await lifecycle_records(self.publisher, topic, lifecycle))
+    async def tell(self, *lifecycle, signer=None):
+        """Publish events, signed as ingest and the API would, or by another."""
+        topic, signer = self.names.agenda_events, signer or self.signer
+        records = await lifecycle_records(self.publisher, topic, lifecycle, signer=signer)
+        await self.publisher.publish(records)
 
     async def submit(self, *ids):
         topic = self.names.submissions
@@ -46,7 +52,7 @@ class LedgerWorld:
         await self.publisher.publish([Record(topic, None, one) for one in values])
 
     async def until_known(self, *ids, states=frozenset(State)):
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 entries = await self.ledger.states(ids)
                 if len(entries) == len(ids) and {e.state for e in entries.values()} <= states:
@@ -84,20 +90,18 @@ def succeeded(agenda_id, attempt=1):
 @asynccontextmanager
 async def parts(settings, *runs):
     stop = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        for run in runs:
-            tasks.create_task(run(settings, stop))
-        try:
-            yield
-        finally:
-            stop.set()
+    async with ending_in_order(stop, *(run(settings, stop) for run in runs)):
+        yield
 
 
 @asynccontextmanager
 async def running_ledger_world(settings, folder, insight, kind=LedgerWorld):
     """Topics, a schema and one insight in force; no part runs yet."""
     known = settings.model_copy(
-        update={"scheduler_data": folder / "table", "session_timeout": timedelta(seconds=6)}
+        update={
+            "scheduler_data": folder / "table",
+            "session_timeout": scaled(timedelta(seconds=6)),
+        }
     )
     await migrate(known.postgres_dsn.get_secret_value())
     await provisioning.ensure_topics(known)

@@ -116,8 +116,8 @@ def cancelled(seconds=0, attempt=1, message=""):
     return _of_attempt(AgendaCancelled, seconds, attempt, "a1", message=message)
 
 
-def restarted(seconds=0, attempt=2, keep=()):
-    fields = {"routed": msgspec.Raw(b"{}"), "keep": keep}
+def restarted(seconds=0, attempt=2, reset=()):
+    fields = {"routed": msgspec.Raw(b"{}"), "reset": reset}
     return _of_attempt(AgendaRestarted, seconds, attempt, "a1", **fields)
 
 

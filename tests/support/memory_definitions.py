@@ -1,6 +1,7 @@
 """Definitions in dicts; passes the contract suite of the real store."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cmp_to_key
@@ -27,7 +28,13 @@ from pop_stream.model.definitions import (
 )
 from pop_stream.model.errors import DefinitionError, InUseError, Issue
 from pop_stream.model.identity import Ownership
-from pop_stream.model.revisions import Author, Revision, VersionedDefinition
+from pop_stream.model.revisions import (
+    DEFAULT_LIMITS,
+    Author,
+    CustomerLimits,
+    Revision,
+    VersionedDefinition,
+)
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.ports.definitions import OutboxRow
 
@@ -38,7 +45,11 @@ RANKS = {type(None): 0, str: 1, int: 2, float: 2, bool: 3, list: 4, dict: 5}
 class MemoryDefinitions:
     """The port `DefinitionStore`, and the port `Outbox`."""
 
-    def __init__(self, *definitions: Definition) -> None:
+    def __init__(
+        self, *definitions: Definition, limits: CustomerLimits = DEFAULT_LIMITS
+    ) -> None:
+        self.limits = limits
+        self.changed: Counter[str | None] = Counter()
         self.clock = ManualClock()
         self.rows: dict[tuple[str, str], VersionedDefinition] = {}
         self.versions: dict[tuple[str, str], list[VersionedDefinition | None]] = {}
@@ -93,8 +104,13 @@ class MemoryDefinitions:
         self, revisions: Sequence[Revision], author: Author
     ) -> Sequence[VersionedDefinition | None]:
         before = dict(self.rows), {k: [*v] for k, v in self.versions.items()}, [*self.outbox]
+        customer_id = author.principal.customer_id
+        if customer_id is not None:
+            self.limits.check_changes(customer_id, self.changed[customer_id])
         try:
             outcomes = [self._make(one) for one in revisions]
+            if customer_id is not None:
+                self._check_number(customer_id)
             self._expect_needs([one.definition for one in outcomes if one])
             for revision, outcome in zip(revisions, outcomes, strict=True):
                 if outcome is None:
@@ -102,6 +118,7 @@ class MemoryDefinitions:
         except BaseException:
             self.rows, self.versions, self.outbox = before
             raise
+        self.changed[customer_id] += len(revisions)
         self.changes += [
             (author.principal.name, f"{one.kind}/{one.object_id}") for one in revisions
         ]
@@ -136,11 +153,17 @@ class MemoryDefinitions:
             wanted, version, before.created_at if before else now, now
         )
         known.append(stored)
+        known[: -self.limits.versions] = [None] * len(known[: -self.limits.versions])
         if stored:
             self.rows[kind, name] = stored
         content = body(wanted) if wanted else None
         self.outbox.append(OutboxRow(next(self._numbers), f"{kind}/{name}", version, content))
         return stored
+
+    def _check_number(self, owner: str) -> None:
+        templates = [one for (kind, _), one in self.rows.items() if kind == "template"]
+        owned = sum(ownership(one).owner == owner for one in templates)
+        self.limits.check_templates(owner, owned)
 
     def _expect_needs(self, defined: Iterable[Definition]) -> None:
         for one in defined:

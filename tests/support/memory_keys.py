@@ -1,20 +1,21 @@
 """API keys and the audit log in memory; the contract suite holds them to their ports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from pop_stream.model.api_keys import ApiKey
+from pop_stream.model.api_keys import ApiKey, rotate
 from pop_stream.model.errors import NotFoundError, UnavailableError
-from pop_stream.model.revisions import Author
+from pop_stream.model.revisions import DEFAULT_LIMITS, Author, CustomerLimits
 from pop_stream.ports.audit import AuditEntry, AuditFilter
 
 
 class MemoryKeys:
     """Both ports; `is_away` makes every call fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: CustomerLimits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
         self.stored: dict[str, ApiKey] = {}
         self.log: list[AuditEntry] = []
         self.is_away = False
@@ -34,19 +35,16 @@ class MemoryKeys:
 
     async def create(self, key: ApiKey, author: Author) -> None:
         self._expect_answer()
+        self._check(key, author, before=self.stored)
         self._put("created", key, author)
 
     async def rotate(
         self, key_id: str, to: ApiKey, author: Author, *, grace: timedelta
     ) -> ApiKey:
         old = self._known(key_id)
-        ends = to.created_at + grace
-        if old.expires_at is not None:
-            ends = min(ends, old.expires_at)
-        powers = {"customer_id": old.customer_id, "roles": old.roles, "title": old.title}
-        new = to.model_copy(update=powers)
+        new, ending = rotate(old, to, grace=grace)
+        self._check(new, author, before={**self.stored, ending.id: ending})
         self._put("created", new, author)
-        ending = old.model_copy(update={"expires_at": ends, "replaced_by": new.id})
         self._put("rotated", ending, author)
         return new
 
@@ -70,6 +68,20 @@ class MemoryKeys:
             and wanted.object_id in {None, one.object_id}
             and wanted.principal in {None, one.principal}
         ][:limit]
+
+    def _check(self, new: ApiKey, author: Author, *, before: Mapping[str, ApiKey]) -> None:
+        customer_id = author.principal.customer_id
+        if customer_id is None:
+            return
+        made = sum(one.customer_id == customer_id for one in self.log)
+        self.limits.check_changes(customer_id, made)
+        if new.customer_id is not None:
+            active = [
+                one
+                for one in before.values()
+                if one.customer_id == new.customer_id and one.state(new.created_at) == "active"
+            ]
+            self.limits.check_keys(new.customer_id, len(active) + 1)
 
     def _known(self, key_id: str) -> ApiKey:
         self._expect_answer()

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from deadlines import within
+
 from pop_stream.composition.api import run_api
 from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.rollup import run_rollup
@@ -20,16 +22,27 @@ async def ending_in_order(
 ) -> AsyncIterator[None]:
     """Run parts beside the block, and let them end by `stop`, also if the block fails.
 
-    A scheduler that is cancelled instead, as a task group would, leaves Faust's thread behind
-    for all tests to come.
+    If a part fails, the block is cancelled and the others end, as in a task group. But none is
+    cancelled: a scheduler that was would leave Faust's thread behind for all tests to come.
     """
-    running = [asyncio.create_task(one) for one in parts]
+    async with asyncio.TaskGroup() as tasks:
+        for one in parts:
+            tasks.create_task(_uncancelled(one, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def _uncancelled(part: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    running = asyncio.create_task(part)
     try:
-        yield
-    finally:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
         stop.set()
-        async with asyncio.timeout(END_WITHIN_S):
-            await asyncio.gather(*running)
+        async with within(END_WITHIN_S):
+            await running
+        raise
 
 
 @asynccontextmanager
@@ -47,5 +60,5 @@ async def all_but_pullers(settings: Settings, *, within_s: float) -> AsyncIterat
         run_rollup(settings, stop),
         run_api(settings, stop, url.set_result),
     )
-    async with ending_in_order(stop, *parts), asyncio.timeout(within_s):
+    async with ending_in_order(stop, *parts), within(within_s):
         yield await url

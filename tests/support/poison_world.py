@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from deadlines import within
+from parts_in_process import ending_in_order
+
 from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
@@ -63,14 +66,9 @@ class PoisonWorld:
         """Every part but the API, in this process; each must end in order."""
         stop = asyncio.Event()
         puller = Puller("media", handlers=handlers, settings=self.settings)
-        async with asyncio.TaskGroup() as tasks:
-            for run in (run_ingest, run_scheduler, run_rollup):
-                tasks.create_task(run(self.settings, stop))
-            tasks.create_task(puller.serve(stop))
-            try:
-                yield
-            finally:
-                stop.set()
+        parts = (run(self.settings, stop) for run in (run_ingest, run_scheduler, run_rollup))
+        async with ending_in_order(stop, *parts, puller.serve(stop)):
+            yield
 
     async def submit(self, *documents):
         values = [json.dumps(one).encode() for one in documents]
@@ -79,7 +77,7 @@ class PoisonWorld:
         )
 
     async def ended(self, *ids):
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 entries = await self.ledger.states(ids)
                 if len(entries) == len(ids) and {e.state for e in entries.values()} <= OUTCOMES:
@@ -88,7 +86,7 @@ class PoisonWorld:
                 await asyncio.sleep(0.05)
 
     async def held(self, *ids):
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 entries = await self.ledger.states(ids)
                 if [e.state for e in entries.values()] == [State.HELD] * len(ids):
@@ -108,7 +106,7 @@ class PoisonWorld:
 
     async def until_dead_lettered(self, wanted):
         """Wait for so many letters, by topic and partition of what they are of."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             while True:
                 found = Counter(
                     (one["topic"], one["partition"]) for one in await self.read_dead_letters()

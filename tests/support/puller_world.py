@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import msgspec
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from deadlines import within
 
 from pop_stream.clock import WallClock
 from pop_stream.kafka import clients, share_consumer, topics
@@ -88,7 +91,7 @@ class PullerWorld:
                 self.events.extend(decode_lifecycle(record.value))
 
     async def until(self, is_enough):
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while not is_enough():
                 await self.read()
 
@@ -117,7 +120,7 @@ class PullerWorld:
         consumer = clients.consumer(
             self.settings, self.topics.dead_letters, client_id="letters", group_id=None
         )
-        async with consumer, asyncio.timeout(WITHIN_S):
+        async with consumer, within(WITHIN_S):
             while not (fetched := await consumer.getmany(timeout_ms=200)):
                 pass
         return [json.loads(record.value) for records in fetched.values() for record in records]
@@ -149,3 +152,35 @@ async def serving(puller):
             yield stop
         finally:
             stop.set()
+
+
+class ApiWithProgress:
+    """The one path that pullers ask, with answers set by hand."""
+
+    def __init__(self):
+        self.answers = []
+        self.asked = []
+        self._app = web.Application()
+        self._app.router.add_get("/v1/agendas/{id}/progress", self._get)
+
+    async def _get(self, request):
+        self.asked.append((request.match_info["id"], request.headers.get("Authorization")))
+        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return web.json_response(body, status=status)
+
+    def server(self):
+        return TestServer(self._app)
+
+
+def progress(attempt, **states):
+    operations = [{"name": name, **known} for name, known in states.items()]
+    return {"attempt": attempt, "state": "running", "operations": operations, "appended": []}
+
+
+@asynccontextmanager
+async def with_api(settings, *answers):
+    """Settings of pullers that find an API with these answers, and that API."""
+    api = ApiWithProgress()
+    api.answers = [*answers]
+    async with api.server() as server:
+        yield settings.model_copy(update={"api_url": str(server.make_url("/"))}), api

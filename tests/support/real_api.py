@@ -1,22 +1,26 @@
 """The API in this process, on a real Kafka and a real Postgres, with definitions in force."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from fakes import MemoryDeliveries
+from msgspec import Raw
 
 from pop_stream.api.agendas.streams import StreamTiming
 from pop_stream.api.app import create_app
 from pop_stream.api.http.server import serve
 from pop_stream.auth.keys import make_key
+from pop_stream.client import Client
 from pop_stream.clock import WallClock
 from pop_stream.composition.api import open_ports
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 from pop_stream.model.events.scheduling import QueueDescribed
 from pop_stream.model.identity import ALL_ROLES, ANYONE
 from pop_stream.model.revisions import Author
@@ -33,6 +37,14 @@ if TYPE_CHECKING:
 QUICK = StreamTiming(
     tick=timedelta(milliseconds=10), appears_within=timedelta(milliseconds=500)
 )
+
+
+DEFINITIONS = """
+[customers.acme]
+[insights.files]
+mappers = { operation_types = ["http"] }
+"""
+AGENDA = {"customer_id": "acme", "operations": [{"name": "fetch", "type": "http"}]}
 
 
 class IdleScheduler:
@@ -115,3 +127,27 @@ async def _operators_token(pool: "Pool") -> str:
     )
     await PostgresKeys(pool).create(key, Author(principal=ANYONE, request_id="test"))
     return token
+
+
+async def fill(api: RealApi) -> None:
+    """Something to find of every kind: an agenda that runs, one that has ended, a template."""
+    async with Client(api.url, token=api.token) as client:
+        at = await _now(client)
+        await client.templates.create({"id": "scan", "agenda": AGENDA})
+        await client.pools.create({"id": "shared", "max_in_flight": 3})
+        await client.keys.create(["read"], customer_id="acme")
+    for agenda_id in ("runs", "ended"):
+        facts = {"agenda_id": agenda_id, "at": at, "insight_id": "files"}
+        body = Raw(json.dumps({"id": agenda_id, **AGENDA}).encode())
+        attempt = {**facts, "attempt": 1}
+        await api.fold(
+            AgendaAccepted(
+                **facts, customer_id="acme", link_id="l1", operations=("fetch",), agenda=body
+            ),
+            AgendaClaimed(**attempt, puller_id="w1", lease_ms=60_000),
+            *([AgendaSucceeded(**attempt)] if agenda_id == "ended" else []),
+        )
+
+
+async def _now(client: Client) -> datetime:
+    return (await client.customers.get("acme")).created_at

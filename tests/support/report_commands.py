@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from deadlines import within
+
 from pop_stream.settings import Settings
 
 PATIENCE_S = 200
@@ -33,7 +35,7 @@ async def reported(
         env={**inherited, **servers},
     )  # fmt: skip
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             out, err = await process.communicate()
     finally:
         if process.returncode is None:

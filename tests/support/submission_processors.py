@@ -7,13 +7,11 @@ from pop_stream.model.definitions import Definitions, Insight, Mappers
 TOPICS = Topics("t.")
 
 
-SORTER = SubmissionProcessor(
-    TOPICS,
-    Definitions(
-        insights={
-            "media": Insight(id="media", mappers=Mappers(operation_types=("cut",))),
-            "video": Insight(id="video", mappers=Mappers(operation_types=("film",))),
-        }
-    ),
-    max_agenda_bytes=512 * 1024,
+DEFINITIONS = Definitions(
+    insights={
+        "media": Insight(id="media", mappers=Mappers(operation_types=("cut",))),
+        "video": Insight(id="video", mappers=Mappers(operation_types=("film",))),
+    }
 )
+
+SORTER = SubmissionProcessor(TOPICS, DEFINITIONS, max_agenda_bytes=512 * 1024)

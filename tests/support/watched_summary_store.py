@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deadlines import within
+
 from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.ports.summaries import FoldedBatch, SummaryStore
 
@@ -19,7 +21,7 @@ class FoldCounter:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S), self.changed:
+        async with within(PATIENCE_S), self.changed:
             await self.changed.wait_for(is_enough)
 
     async def until_folded(self, events: int, ids: Iterable[str]) -> None:

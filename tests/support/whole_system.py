@@ -23,6 +23,7 @@ import asyncpg
 import psutil
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from deadlines import scaled, within
 
 from pop_stream.devserver.folder import PORTS, is_free_port
 from pop_stream.devserver.plan import StackPlan
@@ -59,9 +60,15 @@ class SystemLoad:
 
 
 class WholeSystem:
-    """The processes, and hands to submit, to look and to count."""
+    """The processes, and hands to submit, to look and to count.
 
-    def __init__(self, stack: Stack, starts: Path) -> None:
+    Attributes:
+        lease_s: Of the insight; as long as the machine needed it when it started.
+        session_s: Of the groups, likewise.
+    """
+
+    def __init__(self, stack: Stack, starts: Path, *, lease_s: float, session_s: float) -> None:
+        self.lease_s, self.session_s = lease_s, session_s
         self.stack = stack
         self.settings = stack.settings
         self.supervisor = stack.supervisor
@@ -133,7 +140,7 @@ class WholeSystem:
     # ---- what is looked at ----
 
     async def until(self, seen: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while not (found := seen()):  # noqa: ASYNC110  # other processes tell
                 await asyncio.sleep(LOOK_S)
             return found
@@ -166,7 +173,7 @@ class WholeSystem:
 
     async def ended(self, run: str, wanted: Collection[str]) -> Mapping[str, asyncpg.Record]:
         """The rows, once all of these have ended."""
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while True:
                 rows = await self.rows(run)
                 open_ = [one for one in wanted if one not in rows or not rows[one]["ended_at"]]
@@ -222,7 +229,7 @@ class WholeSystem:
         async with (
             connections.admin_client(self.settings) as admin,
             clients.consumer(self.settings, client_id="look", group_id=None) as looking,
-            asyncio.timeout(WITHIN_S),
+            within(WITHIN_S),
         ):
             ends = await looking.end_offsets(places)
             for place, end in ends.items():
@@ -249,7 +256,7 @@ class WholeSystem:
         records = [
             Record(self.names.submissions, None, json.dumps(one).encode()) for one in lot
         ]
-        async with asyncio.timeout(WITHIN_S):
+        async with within(WITHIN_S):
             while True:
                 try:
                     await publisher.publish(records)
@@ -267,7 +274,7 @@ class WholeSystem:
 
 async def by_http(session: aiohttp.ClientSession, lot: Sequence[Mapping[str, Any]]) -> None:
     """As a client does that wants to be sure: again with the same ids until there is a 202."""
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while True:
             with suppress(aiohttp.ClientError):
                 async with session.post("/v1/agendas", json=list(lot)) as response:
@@ -308,7 +315,7 @@ async def running(
     monkeypatch: Any,
     *,
     folder: Path | None = None,
-    lease_s: float = LEASE_S,
+    lease_s: float | None = None,
     definitions: str = "",
     **plan: Any,
 ) -> Any:
@@ -317,10 +324,11 @@ async def running(
     Args:
         monkeypatch: Takes servers of other tests out of sight.
         folder: Of all data; a new one if none is given.
-        lease_s: Of the insight.
+        lease_s: Of the insight, on a quiet machine.
         definitions: What is defined besides, as TOML.
         plan: What the stack's plan has besides.
     """
+    lease_s, session_s = scaled(lease_s or LEASE_S), scaled(SESSION_S)
     for name in ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"):
         monkeypatch.delenv(name, raising=False)
     # Not below pytest's own folder, which other users, such as Postgres', may not pass.
@@ -341,14 +349,14 @@ async def running(
                 "pullers": 2,
                 "overrides": {
                     "heartbeat": timedelta(seconds=1),
-                    "session_timeout": timedelta(seconds=SESSION_S),
+                    "session_timeout": timedelta(seconds=session_s),
                 },
                 **plan,
             },
             environment={STARTS: str(starts), "PYTHONPATH": str(Path(__file__).parent)},
         )
         async with Stack(plan_, lambda _: None) as stack:
-            system = WholeSystem(stack, starts)
+            system = WholeSystem(stack, starts, lease_s=lease_s, session_s=session_s)
             async with system.load("warm", lots=2) as load:
                 pass
             await system.ended(load.run, load.acknowledged)

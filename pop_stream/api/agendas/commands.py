@@ -7,12 +7,11 @@ answered at once; the scheduler, which alone decides, checks again when the comm
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 from aiohttp import web
 from msgspec.structs import replace
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pop_stream.api.agendas.reads import found
 from pop_stream.api.agendas.selection import filter_of, is_set, position_of
@@ -32,11 +31,12 @@ from pop_stream.api_models.commands import (
     SkipReason,
 )
 from pop_stream.kafka.lifecycle_reader import lifecycle_records
+from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent
 from pop_stream.model.tenancy import display_id
-from pop_stream.model.validation import issues_of
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.rerun import has_effect, must_reach_scheduler, restart_event
 from pop_stream.policy.lifecycle.states import OUTCOMES, TERMINAL, State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -44,13 +44,12 @@ from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaStore
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.summaries import SummaryReader
+from pop_stream.settings import Settings
 
 BATCH_AGENDAS: Final = 1_000
 """Agendas of a bulk command that are read, judged and commanded in one go."""
 
 _log = structlog.get_logger()
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class CommandEndpoints:
@@ -64,14 +63,15 @@ class CommandEndpoints:
         publisher: Publisher,
         clock: Clock,
         body_reader: body.BodyReader,
-        topic: str,
+        settings: Settings,
     ) -> None:
         self._summaries = summaries
         self._agendas = agendas
         self._publisher = publisher
         self._clock = clock
         self._body_reader = body_reader
-        self._topic = topic
+        self._topic = Topics(settings.topic_prefix).agenda_events
+        self._signer = RecordSigner(settings.signing_keys)
 
     # ---- one ----
 
@@ -80,7 +80,7 @@ class CommandEndpoints:
         shape = Reprioritisation if action == "reprioritise" else CommandRequest
 
         async def command(request: web.Request) -> web.Response:
-            command_request = await self._read(request, shape)
+            command_request = await self._body_reader.read_model(request, shape)
             _expect_change(action, command_request)
             summary = await self._summary(request)
             if must_reach_scheduler(action, summary):
@@ -92,7 +92,7 @@ class CommandEndpoints:
 
     async def post_rerun(self, request: web.Request) -> web.Response:
         """Run an agenda that has ended again."""
-        command_request = await self._read(request, Rerun)
+        command_request = await self._body_reader.read_model(request, Rerun)
         summary = await self._summary(request)
         await self._publish([self._restart(summary, command_request, request)])
         return _commanded(summary, "rerun", request, done=False)
@@ -110,7 +110,7 @@ class CommandEndpoints:
 
     async def post_bulk(self, request: web.Request) -> web.Response:
         """One command for all agendas of a selection."""
-        command_request = await self._read(request, BulkCommand)
+        command_request = await self._body_reader.read_model(request, BulkCommand)
         if not is_set(command_request.filter):
             remedy = "names no agendas; set at least one of its fields"
             raise InvalidError([Issue("filter", "{}", remedy)])
@@ -194,13 +194,6 @@ class CommandEndpoints:
 
     # ---- inside ----
 
-    async def _read(self, request: web.Request, shape: type[M]) -> M:
-        if not request.can_read_body:
-            return _validated(shape, b"{}")
-        async with self._body_reader.read(request) as content:
-            body.expect_json(content)
-            return _validated(shape, bytes(content))
-
     async def _summary(self, request: web.Request) -> Summary:
         agenda_id = object_of(request)
         summary = await with_timeout(self._summaries.agenda(agenda_id))
@@ -244,7 +237,9 @@ class CommandEndpoints:
         )
 
     async def _publish(self, lifecycle: Iterable[LifecycleEvent]) -> None:
-        records = await lifecycle_records(self._publisher, self._topic, lifecycle)
+        records = await lifecycle_records(
+            self._publisher, self._topic, lifecycle, signer=self._signer
+        )
         await self._publisher.publish(records)
 
 
@@ -276,13 +271,6 @@ def _expect_change(action: BulkAction, command_request: CommandRequest) -> None:
         return
     if command_request.priority is None and command_request.rank is None:
         raise InvalidError([Issue("priority", "null", "set priority, rank, or both")])
-
-
-def _validated(shape: type[M], content: bytes) -> M:
-    try:
-        return TypeAdapter(shape).validate_json(content, strict=True)
-    except ValidationError as error:
-        raise InvalidError(issues_of(error, document="body")) from None
 
 
 def _commanded(

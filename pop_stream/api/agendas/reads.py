@@ -15,7 +15,7 @@ from pop_stream.api.agendas.views import (
 )
 from pop_stream.api.http.access import object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
-from pop_stream.api_models.commands import AgendaList, ListedAgenda
+from pop_stream.api_models.commands import AgendaList, ListedAgenda, SelectedAgendas
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.lifecycle.summary import Summary
@@ -49,7 +49,15 @@ class AgendaListEndpoints:
             agendas=[_listed(one, principal.customer_id) for one in shown],
             next=cursor_of(position_of(shown[-1].summary)) if goes_on else None,
         )
-        return json_response(listed, status=HTTPStatus.OK)
+        if page.fields is None:
+            return json_response(listed, status=HTTPStatus.OK)
+        selected = [
+            {name: getattr(one, name) for name in page.fields} for one in listed.agendas
+        ]
+        return json_response(
+            SelectedAgendas(total=total, agendas=selected, next=listed.next),
+            status=HTTPStatus.OK,
+        )
 
 
 def _listed(one: AgendaListItem, seen_by: str | None) -> ListedAgenda:

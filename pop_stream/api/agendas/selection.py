@@ -9,16 +9,17 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from aiohttp import web
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.http.parameters import id_pattern, read_query
 from pop_stream.api.http.route import QueryParameter
-from pop_stream.api_models.commands import Selection
+from pop_stream.api_models.commands import ListedAgenda, Selection
 from pop_stream.model.errors import Issue
 from pop_stream.model.identity import Principal
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.model.json_types import check_instant
 from pop_stream.model.tenancy import candidate_ids
-from pop_stream.model.validation import issues_of
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
@@ -50,12 +51,26 @@ _MANY: Final = frozenset(
 )
 
 
+_FIELDS: Final = tuple(one.name for one in msgspec.structs.fields(ListedAgenda))
+
+
+def _listed_fields(text: object) -> tuple[str, ...]:
+    named = text.split(",") if isinstance(text, str) else ()
+    unknown = next((one for one in named if one not in _FIELDS), None)
+    if not named or unknown is not None:
+        known = ", ".join(_FIELDS)
+        msg = f"{unknown or text!r} is no field of a listed agenda; name some of {known}"
+        raise ValueError(msg)
+    return tuple(named)
+
+
 class Listing(Selection):
     """A selection, and which page of it."""
 
     order: Literal["newest", "oldest"] = "newest"
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 50
     cursor: str | None = None
+    fields: Annotated[tuple[str, ...] | None, BeforeValidator(_listed_fields)] = None
 
 
 QUERY: Final = (
@@ -81,18 +96,24 @@ QUERY: Final = (
         "Agendas of a page.",
         {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": 50},
     ),
+    QueryParameter(
+        "fields",
+        "Only these, comma between; all if left out.",
+        {"type": "string", "pattern": f"^({'|'.join(_FIELDS)})(,({'|'.join(_FIELDS)}))*$"},
+    ),
     QueryParameter("cursor", "`next` of the page before.", {"type": "string"}),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page that was asked for."""
+    """A page that was asked for; with these fields only, unless None."""
 
     wanted: AgendaFilter
     limit: int
     after: AgendaCursor | None
     newest_first: bool
+    fields: tuple[str, ...] | None
 
 
 class _Cursor(msgspec.Struct, array_like=True, frozen=True):
@@ -109,19 +130,13 @@ def page_of(request: web.Request, principal: Principal) -> PageRequest:
     Raises:
         InvalidError: With one issue per parameter that is not what it must be.
     """
-    parameters: dict[str, object] = {}
-    for name in request.query:
-        values = request.query.getall(name)
-        parameters[name] = values if name in _MANY or len(values) > 1 else values[0]
-    try:
-        listing = Listing.model_validate(parameters)
-    except ValidationError as error:
-        raise InvalidError(issues_of(error, document="query")) from None
+    listing = read_query(request, Listing, many=_MANY)
     return PageRequest(
         wanted=filter_of(listing, principal),
         limit=listing.limit,
         after=_decode(listing.cursor) if listing.cursor else None,
         newest_first=listing.order == "newest",
+        fields=listing.fields,
     )
 
 
@@ -168,6 +183,10 @@ def _decode(cursor: str) -> AgendaCursor:
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         known = _CURSOR.decode(raw)
+        if known.accepted_at is not None:
+            check_instant(known.accepted_at)
+        if not id_pattern("agenda_id").fits(known.agenda_id):
+            raise ValueError(known.agenda_id)  # noqa: TRY301  # as all that is no cursor
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         remedy = "is no cursor of this API; send `next` of the page before as it was"
         raise InvalidError([Issue("cursor", cursor[:200], remedy)]) from error

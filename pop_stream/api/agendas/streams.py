@@ -7,6 +7,7 @@ misses only what is outdated anyway.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from pop_stream.api.http.answers import encode, with_timeout
 from pop_stream.api.http.errors import BusyError
 from pop_stream.api.http.route import EVENT_STREAM
 from pop_stream.api.http.server import Metrics
-from pop_stream.model.errors import UnauthenticatedError, UnavailableError
+from pop_stream.background import background
+from pop_stream.model.errors import RateLimitError, UnauthenticatedError, UnavailableError
 from pop_stream.ports.summaries import LinkScope, SummaryReader
 
 _READS_AT_ONCE: Final = 4
@@ -253,6 +255,7 @@ class WatchHub:
 
 
 _MAX_STREAMS: Final = 10_000
+_STREAMS_RETRY_AFTER_S: Final = 10
 _SEPARATOR: Final = "/"  # in no id
 
 _HEADERS: Final = {
@@ -325,8 +328,15 @@ class StreamEndpoints:
     """The handlers of event streams, and the hubs all streams of the process share."""
 
     def __init__(
-        self, summaries: SummaryReader, metrics: Metrics, timing: StreamTiming
+        self,
+        summaries: SummaryReader,
+        metrics: Metrics,
+        timing: StreamTiming,
+        *,
+        max_streams: int,
     ) -> None:
+        self._max_streams = max_streams
+        self._open: Counter[str] = Counter()
         self._agendas = WatchHub(AgendaSource(summaries), tick=timing.tick)
         self._links = WatchHub(LinkSource(summaries), tick=timing.tick)
         self._metrics = metrics
@@ -352,16 +362,37 @@ class StreamEndpoints:
 
     async def run(self, _: web.Application) -> AsyncIterator[None]:
         """Run the hubs for as long as the application runs; a cleanup context of aiohttp."""
-        looking = [asyncio.create_task(hub.run()) for hub in (self._agendas, self._links)]
-        yield
-        for task in looking:
-            task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
+        async with background(
+            agenda_streams=self._agendas.run(), link_streams=self._links.run()
+        ):
+            yield
 
     async def close(self, _: web.Application) -> None:
         """End all streams."""
         self._agendas.close()
         self._links.close()
+
+    @contextmanager
+    def _counted(self, customer_id: str | None) -> Iterator[None]:
+        """Count a stream of a customer for as long as it is open."""
+        if customer_id is None:
+            yield
+            return
+        if self._open[customer_id] >= self._max_streams:
+            raise RateLimitError(
+                customer_id,
+                "event streams open",
+                self._max_streams,
+                "POP_MAX_STREAMS",
+                retry_after_s=_STREAMS_RETRY_AFTER_S,
+            )
+        self._open[customer_id] += 1
+        try:
+            yield
+        finally:
+            self._open[customer_id] -= 1
+            if not self._open[customer_id]:
+                del self._open[customer_id]
 
     async def _serve(
         self, request: web.Request, hub: WatchHub, kind: Kind
@@ -370,7 +401,10 @@ class StreamEndpoints:
         if self.watchers >= _MAX_STREAMS:
             msg = f"{_MAX_STREAMS:,} event streams are open; poll, or try again later"
             raise BusyError(msg)
-        with hub.watch(subject_id, lambda: _is_disconnected(request)) as watch:
+        with (
+            self._counted(principal_of(request).customer_id),
+            hub.watch(subject_id, lambda: _is_disconnected(request)) as watch,
+        ):
             within_s = self._timing.appears_within.total_seconds()
             named = request.match_info[f"{kind}_id"]
             first = found(await hub.first(watch, within_s=within_s), kind, named)

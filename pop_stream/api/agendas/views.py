@@ -121,9 +121,9 @@ def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
 
 def operation_views(summary: Summary) -> tuple[OperationView, ...]:
     """All operations: the agenda's, those appended, and those that only a puller reported."""
-    types = {**_types(summary.body), **_types_of_appended(summary.appended)}
+    types = {**operation_types(summary.body), **_types_of_appended(summary.appended)}
     appended_by = {appended_name(one): one.by for one in summary.appended}
-    names = dict.fromkeys((*summary.operation_names, *appended_by, *summary.operations))
+    names = dict.fromkeys((*summary.all_names, *summary.operations))
     return tuple(
         _operation(
             summary.operations.get(name) or OperationProgress(name=name, state="waiting"),
@@ -165,17 +165,15 @@ def _operation(
     )
 
 
-def _types(body: bytes) -> Mapping[str, str]:
+def operation_types(body: bytes) -> Mapping[str, str]:
+    """Types of the operations that an agenda came with, by name, in its order."""
     if not body:
         return {}
     return {one.name: one.type for one in _OPERATIONS.decode(body).operations}
 
 
 def _types_of_appended(appended: Sequence[AppendedOperation]) -> Mapping[str, str]:
-    try:
-        known = [_OPERATION.decode(one.operation) for one in appended]
-    except msgspec.DecodeError:
-        return {}
+    known = (_OPERATION.decode(one.operation) for one in appended)
     return {one.name: one.type for one in known}
 
 

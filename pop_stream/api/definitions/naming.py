@@ -7,7 +7,7 @@ from aiohttp import web
 
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import with_timeout
-from pop_stream.api.http.path_ids import id_pattern
+from pop_stream.api.http.parameters import id_pattern
 from pop_stream.model.definitions import Customer, Kind
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import ANYONE, Ownership, Principal
@@ -29,8 +29,14 @@ class IdResolver:
         return candidate_ids(named, principal) if self._kind == "template" else (named,)
 
     async def named(self, request: web.Request) -> Sequence[str]:
-        """The ids that the path may mean; an operator may leave the only customer out."""
+        """The ids that the path may mean; an operator may leave the only customer out.
+
+        Raises:
+            NotFoundError: If nothing can have such an id.
+        """
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
+        if not id_pattern(f"{self._kind}_id").fits(named):
+            raise NotFoundError(self._kind, named[:200])
         if not principal.is_operator or principal is ANYONE or self._kind != "template":
             return self.candidates(named, principal)
         found = (
@@ -39,9 +45,11 @@ class IdResolver:
         return (resolve_unique(named, found),)
 
     async def resolve_visible(self, request: web.Request) -> VersionedDefinition | None:
-        """The definition that the path means; None if the caller sees none."""
-        if not id_pattern(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
-            return None
+        """The definition that the path means; None if the caller sees none.
+
+        Raises:
+            NotFoundError: If nothing can have such an id.
+        """
         for object_id in await self.named(request):
             seen_by = principal_of(request).customer_id
             stored = await with_timeout(self._store.get(self._kind, object_id, seen_by=seen_by))
@@ -62,8 +70,6 @@ class IdResolver:
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
         if creates and principal.is_operator:
             return named
-        if not id_pattern(f"{self._kind}_id").fits(named):
-            raise NotFoundError(self._kind, named[:200])
         stored = await self.resolve_visible(request)
         return self.candidates(named, principal)[0] if stored is None else stored.definition.id
 

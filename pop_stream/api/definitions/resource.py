@@ -16,6 +16,7 @@ from pop_stream.api.http.body import MERGE_PATCH, BodyReader
 from pop_stream.api.http.conditions import condition_of, etag, is_known
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError, NotJsonError
+from pop_stream.api.http.parameters import id_pattern
 from pop_stream.model.definition_lists import (
     MAX_LISTED,
     Filter,
@@ -107,7 +108,7 @@ class DefinitionEndpoints:
     async def get_version(self, request: web.Request) -> web.Response:
         """One version of a definition, even if it was deleted since."""
         text, seen_by = request.match_info["version"], principal_of(request).customer_id
-        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
+        number = int(text) if id_pattern("version").fits(text) else 0
         for object_id in await self._id_resolver.named(request):
             stored = await with_timeout(
                 self._store.version(self.kind, object_id, number, seen_by=seen_by)

@@ -2,7 +2,7 @@
 
 `server.py` listens, stops in order and stands around every request. `correlation.py` ties its
 log lines to its answer. `access.py` authenticates the caller and authorises it for the object
-in the path; `path_ids.py` says what an id in a path may look like. `body.py` reads bodies
+in the path; `parameters.py` says what an id in a path may look like. `body.py` reads bodies
 within bounds of size, time and memory and cuts lists into agendas without holding up other
 requests. `conditions.py` has ETags. `answers.py` writes JSON and bounds how long a dependency
 is waited for. `errors.py` is the tree of what can be refused here, and `problems.py` the one

@@ -5,18 +5,21 @@ a body names, and what a list holds, only the handler knows: it asks `principal_
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import structlog
 from aiohttp import web
 
-from pop_stream.api.http.answers import with_timeout
-from pop_stream.api.http.path_ids import id_pattern
-from pop_stream.model.errors import NotFoundError, UnavailableError
+from pop_stream.api.http.answers import JSON, with_timeout
+from pop_stream.api.http.errors import MediaTypeError
+from pop_stream.api.http.parameters import id_pattern
+from pop_stream.model.errors import ForbiddenError, NotFoundError, UnavailableError
 from pop_stream.model.identity import (
     ANYONE,
     Ownership,
@@ -26,6 +29,14 @@ from pop_stream.model.identity import (
     require_role,
 )
 from pop_stream.model.tenancy import candidate_ids
+
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORM_TYPES: Final = frozenset(
+    {"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"}
+)
+"""What a page may send to other sites without asking them first."""
+
+_SHOWN: Final = 100
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -136,16 +147,86 @@ class AllowAll:
         return ANYONE
 
 
+class ForeignPages:
+    """Keeps web pages of others from an API that asks nobody who calls.
+
+    Whatever page a browser shows can reach the API from where the browser runs. A page whose
+    name was turned to the API's address calls it by that name, so `Host` is an address or a
+    name of the API's. One that sends from another site cannot hide that: browsers say so in
+    `Sec-Fetch-Site` and `Origin`, and ask first before they send JSON.
+
+    Args:
+        hosts: Names of the API, beside `localhost` and all addresses, which nobody can turn.
+    """
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        self._hosts = {"localhost", *(one.lower() for one in hosts)}
+
+    def expect_none(self, request: web.Request) -> None:
+        """Check that no such page has sent the request.
+
+        Raises:
+            ForbiddenError: If one may have, naming the header and what to do.
+            MediaTypeError: If it changes something with what a bare form may send.
+        """
+        called = request.headers.get("Host", "localhost")
+        name = _host_name(called)
+        if name not in self._hosts and not _is_address(name):
+            msg = (
+                f"Host = {called[:_SHOWN]!r}: is no name of this API, which asks nobody who "
+                "calls; use its address, or have an operator add the name to POP_HTTP_HOSTS"
+            )
+            raise ForbiddenError(msg)
+        if request.method in _READS:
+            return
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        origin = request.headers.get("Origin")
+        if site not in {"same-origin", "none"} or (
+            origin is not None and urlsplit(origin).netloc.lower() != called.lower()
+        ):
+            msg = (
+                f"Origin = {(origin or site)[:_SHOWN]!r}: a page of another site may change "
+                "nothing in an API that asks nobody who calls; set POP_AUTH=required and send "
+                "a key"
+            )
+            raise ForbiddenError(msg)
+        if request.content_type in _FORM_TYPES and "Content-Type" in request.headers:
+            msg = f"send {JSON}, not {request.content_type}, also without a body"
+            raise MediaTypeError(msg)
+
+
+def _host_name(host: str) -> str:
+    """A header's host without its port."""
+    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    return name.strip("[]").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class AccessGuard:
     """Runs a handler only for callers whom its route allows.
 
     Args:
         authenticator: Who tells callers apart.
         tick: Between two looks for an object that may still appear.
+        foreign_pages: Kept away; None where callers must show what no page of others has.
     """
 
-    def __init__(self, authenticator: RequestAuthenticator, *, tick: timedelta) -> None:
+    def __init__(
+        self,
+        authenticator: RequestAuthenticator,
+        *,
+        tick: timedelta,
+        foreign_pages: ForeignPages | None = None,
+    ) -> None:
         self._authenticator = authenticator
+        self._foreign_pages = foreign_pages
         self._tick_s = tick.total_seconds()
 
     def before(self, handler: Handler, access: Access) -> Handler:
@@ -155,6 +236,8 @@ class AccessGuard:
             return handler
 
         async def guarded(request: web.Request) -> web.StreamResponse:
+            if self._foreign_pages is not None:
+                self._foreign_pages.expect_none(request)
             shown = request.headers.get("Authorization")
             principal = await self._authenticator.identify(shown)
             request[_PRINCIPAL] = principal

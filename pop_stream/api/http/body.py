@@ -2,23 +2,32 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 import msgspec
 from aiohttp import web
+from pydantic import BaseModel, ValidationError
 
+from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import JSON
 from pop_stream.api.http.errors import (
     BusyError,
+    InvalidError,
     MediaTypeError,
     NotJsonError,
     RequestError,
     SlowBodyError,
     TooLargeError,
 )
+from pop_stream.model.errors import SubmissionError
+from pop_stream.model.validation import issues_of, without_nul
 from pop_stream.settings import Settings
+
+M = TypeVar("M", bound=BaseModel)
 
 SLICE_BYTES: Final = 64 * 1024
 """How much is worked on before other requests get a turn: a few milliseconds."""
@@ -26,7 +35,10 @@ SLICE_BYTES: Final = 64 * 1024
 MERGE_PATCH: Final = "application/merge-patch+json"
 """RFC 7396."""
 
+_GRACE_S: Final = 10.0
+_LEAST_BYTES_PER_S: Final = 64 * 1024
 _ARRIVES_WITHIN_S: Final = 60.0
+_SMALL_FRACTION: Final = 32
 _BUFFERED_BODIES: Final = 4
 _TOKENS_PER_SLICE: Final = 10_000
 _MAX_TOKENS: Final = 2_000_000
@@ -38,12 +50,37 @@ _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
+@dataclass(eq=False, slots=True)
+class _Arrival:
+    """A body that arrives, or is worked on.
+
+    Attributes:
+        of: Whose it is: a customer, or an operator's key.
+        deadline: By when more of it must come; None once all of it is there.
+        counted: Bytes of it that count against what all may hold.
+        is_evicted: Whether it made room for another's.
+    """
+
+    of: str
+    deadline: asyncio.Timeout | None = None
+    body: bytearray = field(default_factory=bytearray)
+    counted: int = 0
+    is_evicted: bool = False
+
+
 class BodyReader:
-    """Reads bodies; what all requests of the process hold at once is bounded."""
+    """Reads bodies; there is one in a process, which bounds what all requests hold at once.
+
+    A body must keep up a least rate, so that holding memory costs its sender bandwidth. Small
+    ones are always let in. Once all others fill what there is, whoever holds most pays: one
+    that still arrives is given up for the one that came last, or that one if it is its own.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._largest = settings.max_request_bytes
         self._largest_agenda = settings.max_agenda_bytes
+        self._small = min(SLICE_BYTES, self._largest // _SMALL_FRACTION)
+        self._arrivals: set[_Arrival] = set()
         self._held = 0
 
     @asynccontextmanager
@@ -60,40 +97,103 @@ class BodyReader:
             MediaTypeError: If it is not said to be one of these, in UTF-8.
             TooLargeError: As soon as it is; the rest is not kept.
             SlowBodyError: If it does not arrive in time.
-            BusyError: If other requests hold all the memory there is for bodies.
+            BusyError: If there is no room for it, as its sender holds most of what there is.
         """
         _expect_type(request, accept)
         if (request.content_length or 0) > self._largest:
             raise _too_large(self._largest, "a request")
-        body = bytearray()
+        principal = principal_of(request)
+        arrival = _Arrival(principal.customer_id or principal.name)
+        self._arrivals.add(arrival)
         try:
-            await self._fill(body, request)
-            yield body
+            await self._fill(arrival, request)
+            yield arrival.body
         finally:
-            self._held -= len(body)
+            self._arrivals.discard(arrival)
+            self._held -= arrival.counted
 
-    async def _fill(self, body: bytearray, request: web.Request) -> None:
+    async def read_model(self, request: web.Request, shape: type[M]) -> M:
+        """The body as a model; one that is left out is an empty object.
+
+        Raises:
+            InvalidError: With one issue per field that is not what it must be.
+            PopStreamError: Whatever `read` and `expect_json` raise.
+        """
+        if not request.can_read_body:
+            return _validated(shape, b"{}")
+        async with self.read(request) as content:
+            expect_json(content)
+            return _validated(shape, bytes(content))
+
+    async def _fill(self, arrival: _Arrival, request: web.Request) -> None:
+        now = asyncio.get_running_loop().time
+        started, body = now(), arrival.body
         try:
-            async with asyncio.timeout(_ARRIVES_WITHIN_S):
+            async with asyncio.timeout_at(started + _GRACE_S) as arrival.deadline:
                 async for chunk in request.content.iter_any():
                     body += chunk
-                    self._held += len(chunk)
-                    self._check(body)
+                    self._check(arrival)
+                    in_time = _GRACE_S + len(body) / _LEAST_BYTES_PER_S
+                    arrival.deadline.reschedule(started + min(in_time, _ARRIVES_WITHIN_S))
         except TimeoutError:
-            msg = f"the body did not arrive within {_ARRIVES_WITHIN_S:g} s"
+            if arrival.is_evicted:
+                raise _busy() from None
+            msg = (
+                f"the body did not arrive in time: {_GRACE_S:g} s, a second more for each "
+                f"{_LEAST_BYTES_PER_S:,} bytes, and {_ARRIVES_WITHIN_S:g} s at most"
+            )
             raise SlowBodyError(msg) from None
         except (web.RequestPayloadError, ConnectionError) as error:
             msg = f"the body could not be read: {error}"
             raise RequestError(msg) from None
+        finally:
+            arrival.deadline = None
 
-    def _check(self, body: bytearray) -> None:
+    def _check(self, arrival: _Arrival) -> None:
+        body = arrival.body
+        if arrival.is_evicted:  # with a chunk in hand, its deadline would be set anew
+            raise _busy()
         if len(body) > self._largest:
             raise _too_large(self._largest, "a request")
         if len(body) > self._largest_agenda and not is_list(body):
             raise _too_large(self._largest_agenda, "an agenda")
-        if self._held > self._largest * _BUFFERED_BODIES:
-            msg = "too many large requests at once; send this one again"
-            raise BusyError(msg)
+        counted = len(body) if len(body) > self._small else 0
+        self._held += counted - arrival.counted
+        arrival.counted = counted
+        while counted and self._held > self._largest * _BUFFERED_BODIES:
+            self._make_room(arrival)
+
+    def _make_room(self, latest: _Arrival) -> None:
+        """Give up the largest arriving body of whoever holds most.
+
+        Raises:
+            BusyError: If that is the last one's, or there is none that still arrives.
+        """
+        held: Counter[str] = Counter()
+        for one in self._arrivals:
+            held[one.of] += one.counted
+        most = max(held.values())
+        arriving = [
+            one
+            for one in self._arrivals
+            if one.deadline is not None and one.counted and held[one.of] == most
+        ]
+        largest = max(arriving, key=lambda one: one.counted, default=latest)
+        if held[latest.of] == most or largest.deadline is None:
+            raise _busy()
+        self._held -= largest.counted
+        largest.counted, largest.is_evicted = 0, True
+        largest.body.clear()
+        largest.deadline.reschedule(0)
+
+
+def _validated(shape: type[M], content: bytes) -> M:
+    try:
+        return shape.model_validate_json(without_nul(content, document="body"), strict=True)
+    except SubmissionError as error:
+        raise InvalidError(error.issues) from None
+    except ValidationError as error:
+        raise InvalidError(issues_of(error, document="body")) from None
 
 
 def is_list(body: bytearray) -> bool:
@@ -187,6 +287,11 @@ def _expect_type(request: web.Request, accept: Sequence[str]) -> None:
 
 def _holds_surrogate(body: bytearray) -> bool:
     return b"\\ud" in body or b"\\uD" in body
+
+
+def _busy() -> BusyError:
+    msg = "too many large requests at once, yours among them; send this one again, in parts"
+    return BusyError(msg)
 
 
 def _not_json(error: Exception) -> str:

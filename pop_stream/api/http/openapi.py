@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pop_stream import __version__
 from pop_stream.api.http import correlation, problems
 from pop_stream.api.http.answers import JSON
-from pop_stream.api.http.path_ids import id_pattern
+from pop_stream.api.http.parameters import id_pattern
 from pop_stream.api.http.route import QueryParameter, Route, RouteResponse
 from pop_stream.api_models.problems import Problem
 from pop_stream.model.errors import ForbiddenError, UnauthenticatedError, UnavailableError
@@ -122,7 +122,8 @@ def _operation(route: Route) -> dict[str, Any]:
     else:
         operation["x-role"] = route.access.role.value
     if route.body_models:
-        content = {one: {"schema": _one_of(route.body_models)} for one in route.media_types}
+        schema = _one_of(route.body_models, at_least=1)
+        content = {one: {"schema": schema} for one in route.media_types}
         operation["requestBody"] = {"required": not route.may_be_bare, "content": content}
     return operation
 
@@ -229,9 +230,15 @@ def _headers() -> dict[str, Any]:
     return {correlation.HEADER: {"$ref": f"#/components/headers/{correlation.HEADER}"}}
 
 
-def _one_of(models: Sequence[Any]) -> dict[str, Any]:
+def _one_of(models: Sequence[Any], *, at_least: int = 0) -> dict[str, Any]:
+    """Any of the models; a list of one holds so many at least."""
     schemas = [_reference(shape) for shape in models]
-    return schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
+    if at_least:
+        schemas = [
+            one | {"minItems": at_least} if one.get("type") == "array" else one
+            for one in schemas
+        ]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _reference(shape: object) -> dict[str, Any]:

@@ -29,17 +29,22 @@ from pop_stream.model.errors import (
     ForbiddenError,
     InUseError,
     IssuesError,
+    KeyStateError,
     LeaseLostError,
+    LimitError,
     NotFoundError,
     PopStreamError,
     PreconditionError,
     QueryError,
     QuotaError,
+    RateLimitError,
+    RecordTooLargeError,
     StateError,
     SubmissionError,
     UnauthenticatedError,
     UnavailableError,
     UnservedError,
+    UnstorableError,
 )
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -61,6 +66,8 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     SubmissionError: HTTPStatus.UNPROCESSABLE_ENTITY,
     DefinitionError: HTTPStatus.UNPROCESSABLE_ENTITY,
     QueryError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    LimitError: HTTPStatus.CONFLICT,
+    RateLimitError: HTTPStatus.TOO_MANY_REQUESTS,
     ExistsError: HTTPStatus.CONFLICT,
     InUseError: HTTPStatus.CONFLICT,
     PreconditionError: HTTPStatus.PRECONDITION_FAILED,
@@ -68,13 +75,26 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     StateError: HTTPStatus.CONFLICT,
+    KeyStateError: HTTPStatus.CONFLICT,
     IdConflictError: HTTPStatus.CONFLICT,
     QuotaError: HTTPStatus.TOO_MANY_REQUESTS,
     CapacityError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UnstorableError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    RecordTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
+
+
+_WORDS: Final[Mapping[type[PopStreamError], str]] = {
+    UnstorableError: "a value of this request is one that no database can hold or look up: a "
+    "NUL or half a surrogate pair in a text, or a number or an instant out of range",
+    UnavailableError: "Kafka, the database or the scheduler does not answer; the same request "
+    "may work later",
+    PopStreamError: "the fault is on this side; its correlation_id finds it in the log",
+}
+"""Of errors whose own words are for the log: a driver's may name hosts and users."""
 
 
 def status_of(kind: type[PopStreamError]) -> HTTPStatus:
@@ -88,7 +108,7 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     headers: dict[str, str] = {}
     if isinstance(error, UnavailableError | CapacityError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(error, QuotaError):
+    if isinstance(error, QuotaError | RateLimitError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = 'Bearer realm="pop_stream"'
@@ -181,12 +201,15 @@ def _detail(error: PopStreamError) -> str:
             BusyError()
             | NotReadyError()
             | StateError()
+            | KeyStateError()
             | LeaseLostError()
             | DefinitionError()
             | QueryError()
             | ExistsError()
+            | LimitError()
             | InUseError()
             | PreconditionError()
+            | RecordTooLargeError()
             | RequestError()
             | NotFoundError()
             | UnauthenticatedError()
@@ -194,14 +217,8 @@ def _detail(error: PopStreamError) -> str:
             | UnservedError()
         ):
             return str(error)
-        case UnavailableError():
-            # A driver's words may name hosts and users; they are in the log.
-            return (
-                "Kafka, the database or the scheduler does not answer; "
-                "the same request may work later"
-            )
         case _:
-            return "the fault is on this side; its correlation_id finds it in the log"
+            return next(words for kind, words in _WORDS.items() if isinstance(error, kind))
 
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  # one for each
@@ -212,8 +229,8 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  #
             return {"used_by": error.used_by}
         case LeaseLostError():
             return {"reason": error.reason, "state": error.state or msgspec.UNSET}
-        case TooLargeError():
-            return {"limit": error.limit}
+        case TooLargeError() | RecordTooLargeError():
+            return {"limit": error.limit or msgspec.UNSET}
         case NotReadyError():
             return {"parts": error.parts}
         case NoneAcceptedError(results=results):

@@ -7,9 +7,18 @@ from typing import Any, Final
 
 from pop_stream.api.http.access import Access, Handler
 from pop_stream.api.http.answers import JSON
-from pop_stream.model.errors import NotFoundError, PopStreamError, UnavailableError
+from pop_stream.model.errors import (
+    LimitError,
+    NotFoundError,
+    PopStreamError,
+    RateLimitError,
+    UnavailableError,
+)
 
 EVENT_STREAM: Final = "text/event-stream"
+
+CHANGE_ERRORS: Final = (LimitError, RateLimitError)
+"""What a change of a definition or a key may be refused with, besides what it says."""
 
 READ_ERRORS: Final = (NotFoundError, UnavailableError)
 """What reading one object may be refused with."""

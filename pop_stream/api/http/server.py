@@ -26,7 +26,7 @@ from yarl import URL
 from pop_stream.api.http import problems
 from pop_stream.api.http.correlation import HEADER, bind_correlation, correlation_id
 from pop_stream.api.http.problems import from_malformed
-from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
+from pop_stream.kafka.unreadable_records import register_counters
 from pop_stream.model.errors import PopStreamError
 from pop_stream.settings import Settings
 
@@ -43,7 +43,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        registry.register(UNREADABLE_RECORDS)
+        register_counters(registry)
         self._requests = Counter(
             "http_requests",
             "Requests answered.",
@@ -91,6 +91,7 @@ class Metrics:
 
 _BACKLOG: Final = 1024
 _KEEP_ALIVE_S: Final = 75.0
+_HEADERS_WITHIN_S: Final = 10.0
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 
@@ -135,7 +136,7 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
         raise RuntimeError(msg)
 
     def protocol() -> web.RequestHandler:
-        return _Protocol(server, loop=loop, keepalive_timeout=_KEEP_ALIVE_S)
+        return _Protocol(server, loop)
 
     return await loop.create_server(
         protocol, settings.http_host, settings.http_port, backlog=_BACKLOG, reuse_address=True
@@ -143,9 +144,51 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
 
 
 class _Protocol(web.RequestHandler):
-    """aiohttp's, except that bytes which are no HTTP are answered with a problem too."""
+    """aiohttp's, but a request's headers must arrive in time, and noise is answered too.
 
-    __slots__ = ()
+    The time runs from the connection, or from the first byte after an answer, until the
+    middleware has the request. What comes meanwhile is its body, which `BodyReader` bounds.
+    """
+
+    __slots__ = ("_clock", "_headers_timer", "_serves")
+
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(server, loop=loop, keepalive_timeout=_KEEP_ALIVE_S)
+        self._clock = loop
+        self._headers_timer: asyncio.TimerHandle | None = None
+        self._serves = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio, once."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio with bytes of headers or of a body."""
+        if not self._serves:
+            self._await_headers()
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Called by asyncio, once."""
+        self.serves(is_serving=True)
+        super().connection_lost(exc)
+
+    def serves(self, *, is_serving: bool) -> None:
+        """Called by the middleware when it has a request, and when it has the answer."""
+        self._serves = is_serving
+        if is_serving and self._headers_timer is not None:
+            self._headers_timer.cancel()
+            self._headers_timer = None
+
+    def _await_headers(self) -> None:
+        if self._headers_timer is None:
+            self._headers_timer = self._clock.call_later(_HEADERS_WITHIN_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if isinstance(self.transport, asyncio.WriteTransport):
+            self.transport.write(_HEADERS_TIMEOUT)
+            self.transport.close()
 
     def handle_error(
         self,
@@ -160,6 +203,9 @@ class _Protocol(web.RequestHandler):
         return from_malformed(request, message or "this is no HTTP request")
 
 
+_HEADERS_TIMEOUT: Final = (
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+)
 _NO_SNIFF: Final = "X-Content-Type-Options"
 
 
@@ -169,8 +215,15 @@ def around_requests(metrics: Metrics) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
+        protocol = request.protocol
+        if isinstance(protocol, _Protocol):
+            protocol.serves(is_serving=True)
         bind_correlation(request)
-        response = await _answer(request, handler)
+        try:
+            response = await _answer(request, handler)
+        finally:
+            if isinstance(protocol, _Protocol):
+                protocol.serves(is_serving=False)
         metrics.answered(request, response, time.perf_counter() - started)
         return response
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 import structlog
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.correlation import correlation_id
-from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.http.parameters import read_query
 from pop_stream.api_models.base import NULL
 from pop_stream.api_models.keys import (
     MAX_PAGE_SIZE,
@@ -32,7 +32,6 @@ from pop_stream.model.api_keys import ApiKey, KeyId, check_grant
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import Role
 from pop_stream.model.revisions import Author
-from pop_stream.model.validation import issues_of
 from pop_stream.ports.audit import AuditEntry, AuditFilter, AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.keys import KeyStore
@@ -79,8 +78,6 @@ _SECRET: Final = {"Cache-Control": "no-store"}
 
 _log = structlog.get_logger()
 
-M = TypeVar("M", bound=BaseModel)
-
 
 class _Listing(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -117,7 +114,7 @@ class KeyEndpoints:
 
     async def get_list(self, request: web.Request) -> web.Response:
         """A page of the keys that the caller sees."""
-        wanted, principal = _query(request, _KeyListing), principal_of(request)
+        wanted, principal = read_query(request, _KeyListing), principal_of(request)
         customer_id = wanted.customer_id if principal.is_operator else principal.customer_id
         if not principal.speaks_for(wanted.customer_id or customer_id):
             return json_response(KeyList(keys=[], next=None), status=HTTPStatus.OK)
@@ -137,7 +134,8 @@ class KeyEndpoints:
 
     async def post(self, request: web.Request) -> web.Response:
         """Make a key, which is shown once."""
-        wish, principal = await self._read(request, KeyRequest), principal_of(request)
+        wish = await self._body_reader.read_model(request, KeyRequest)
+        principal = principal_of(request)
         customer_id = wish.customer_id or principal.customer_id
         check_grant(principal, customer_id, wish.roles)
         key, token = make_key(
@@ -154,8 +152,9 @@ class KeyEndpoints:
         return self._made(key, token)
 
     async def post_rotation(self, request: web.Request) -> web.Response:
-        """Make a key with the same powers; the old one ends after a while."""
-        wish, principal = await self._read(request, Rotation), principal_of(request)
+        """Make a key with the same powers and expiry; the old one ends after a while."""
+        wish = await self._body_reader.read_model(request, Rotation)
+        principal = principal_of(request)
         old = await self._key(request)
         check_grant(principal, old.customer_id, old.roles)
         minted, token = make_key(
@@ -189,13 +188,6 @@ class KeyEndpoints:
             raise NotFoundError(kind, key_id)
         return key
 
-    async def _read(self, request: web.Request, shape: type[M]) -> M:
-        if not request.can_read_body:
-            return _validated(shape, b"{}")
-        async with self._body_reader.read(request) as content:
-            body.expect_json(content)
-            return _validated(shape, bytes(content))
-
     def _made(self, key: ApiKey, token: str) -> web.Response:
         headers = {**_SECRET, "Location": f"/v1/keys/{key.id}"}
         made = new_key_view(self._view(key), token)
@@ -213,7 +205,7 @@ class AuditEndpoints:
 
     async def get(self, request: web.Request) -> web.Response:
         """A page of changes, newest first."""
-        wanted = _query(request, _AuditListing)
+        wanted = read_query(request, _AuditListing)
         chosen = AuditFilter(wanted.kind, wanted.object_id, wanted.principal)
         found = await with_timeout(
             self._log.entries(chosen, before=wanted.before, limit=wanted.limit + 1)
@@ -226,21 +218,3 @@ class AuditEndpoints:
 
 def _author(request: web.Request) -> Author:
     return Author(principal=principal_of(request), request_id=correlation_id(request))
-
-
-def _query(request: web.Request, shape: type[M]) -> M:
-    parameters: dict[str, object] = {}
-    for name in request.query:
-        values = request.query.getall(name)
-        parameters[name] = values if len(values) > 1 else values[0]
-    try:
-        return shape.model_validate(parameters)
-    except ValidationError as error:
-        raise InvalidError(issues_of(error, document="query")) from None
-
-
-def _validated(shape: type[M], content: bytes) -> M:
-    try:
-        return shape.model_validate_json(content, strict=True)
-    except ValidationError as error:
-        raise InvalidError(issues_of(error, document="body")) from None

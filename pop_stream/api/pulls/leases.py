@@ -6,13 +6,16 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from pop_stream.api.agendas.views import progress_view
 from pop_stream.api.http.answers import with_timeout
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.path_ids import id_pattern
-from pop_stream.api_models.agendas import AgendaProgress
-from pop_stream.model.agenda import Operation, decode_appended, parse_agenda
-from pop_stream.model.errors import Issue, LeaseLostError, NotFoundError, UnavailableError
+from pop_stream.api.http.parameters import id_pattern
+from pop_stream.model.errors import (
+    Issue,
+    LeaseLostError,
+    NotFoundError,
+    UnavailableError,
+    UnservedError,
+)
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.ids import InsightId
@@ -29,10 +32,12 @@ from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.deliveries import HttpDeliveries
+from pop_stream.ports.publisher import RecordMetadata
 from pop_stream.ports.summaries import SummaryReader
 
 _QUERY_TIMEOUT_S: Final = 1.0
 _PRIOR_WITHIN_S: Final = 3.0
+_FOLDED_WITHIN_S: Final = 3.0
 _POLL_INTERVAL_S: Final = 0.1
 _MAX_ATTEMPT: Final = 2**31 - 1
 _SHOWN: Final = 40
@@ -123,18 +128,16 @@ class LeaseVerifier:
             require_access(principal, Role.PULL, owner, named=named, changes=True)
         return claims
 
-    async def check(
-        self, claims: LeaseClaims, *, whole: bool = False
-    ) -> Sequence[Operation] | None:
+    async def check(self, claims: LeaseClaims, *, whole: bool = False) -> Summary | None:
         """Check that nothing is known to have ended an attempt.
 
         Args:
             claims: Of its token.
-            whole: Whether to read the agenda's operations.
+            whole: Whether to read the agenda's summary.
 
         Returns:
-            All operations of the agenda, if they are to be read and can be; None while the
-            database is away, or has yet to learn of the agenda.
+            The summary, if it is to be read and can be; None while the database is away, or
+            has yet to learn of the attempt.
 
         Raises:
             LeaseLostError: If a newer attempt is known, or the attempt or its agenda has ended.
@@ -158,7 +161,32 @@ class LeaseVerifier:
             raise ended_error(claims.agenda_id, claims.attempt, status.state)
         if (error := lease_lost_error(claims.agenda_id, claims.attempt, status)) is not None:
             raise error
-        return _operations(summary) if summary is not None and summary.body else None
+        is_there = summary is not None and summary.body and summary.attempt >= claims.attempt
+        return summary if is_there else None
+
+    async def summary_past(
+        self, claims: LeaseClaims, topic: str, written: Sequence[RecordMetadata]
+    ) -> Summary:
+        """The attempt's summary once it has all that was written up to these records.
+
+        Raises:
+            LeaseLostError: If the attempt is over.
+            UnservedError: If it does not come so far within seconds.
+        """
+        with suppress(TimeoutError, UnavailableError):
+            async with asyncio.timeout(_FOLDED_WITHIN_S):
+                while True:
+                    offsets = await self._query(self._summaries.next_offsets(topic))
+                    if all(offsets.get(one.partition, 0) > one.offset for one in written):
+                        summary = await self.check(claims, whole=True)
+                        if summary is not None:
+                            return summary
+                    await asyncio.sleep(_POLL_INTERVAL_S)
+        msg = (
+            "the summary, which tells what operations the agenda has and which of them have "
+            "succeeded, lags or cannot be read; send the same report again later"
+        )
+        raise UnservedError(msg)
 
     def is_outdated(self, claims: LeaseClaims) -> bool:
         """Whether the scheduler has said that it counts on this attempt no more."""
@@ -179,14 +207,14 @@ class LeaseVerifier:
         is_over = ended_in_earlier_attempt(claims.attempt, claims.run_from, status)
         return status.state if is_over else None
 
-    async def prior(self, emitted: EmittedAgenda, seen_by: str | None) -> AgendaProgress | None:
+    async def prior(self, emitted: EmittedAgenda) -> Summary | None:
         """What earlier attempts left; None if the summary does not come to this one soon."""
         try:
             async with asyncio.timeout(_PRIOR_WITHIN_S):
                 while True:
                     summary = await self._summaries.agenda(emitted.agenda_id)
                     if summary is not None and summary.attempt >= emitted.attempt:
-                        return progress_view(summary, seen_by=seen_by)
+                        return summary
                     await asyncio.sleep(_POLL_INTERVAL_S)
         except (TimeoutError, UnavailableError):
             return None
@@ -214,20 +242,12 @@ def _attempt_number(agenda_id: str, attempt: str) -> int:
     Raises:
         NotFoundError: If there can be no such attempt.
     """
-    is_number = attempt.isascii() and attempt.isdigit()
-    if (
-        id_pattern("agenda_id").fits(agenda_id)
-        and is_number
-        and 1 <= int(attempt) <= _MAX_ATTEMPT
-    ):
-        return int(attempt)
+    if id_pattern("agenda_id").fits(agenda_id) and id_pattern("attempt").fits(attempt):
+        number = int(attempt)
+        if 1 <= number <= _MAX_ATTEMPT:
+            return number
     raise NotFoundError(_ATTEMPT, f"{agenda_id[:_SHOWN]}/{attempt[:_SHOWN]}")
 
 
 def _invalid(token: str, remedy: str) -> InvalidError:
     return InvalidError([Issue("lease_token", token[:_SHOWN], remedy)])
-
-
-def _operations(summary: Summary) -> Sequence[Operation]:
-    known = (*parse_agenda(summary.body).operations, *decode_appended(summary.appended))
-    return [*{one.name: one for one in known}.values()]

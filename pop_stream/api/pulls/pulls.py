@@ -4,19 +4,24 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from aiohttp import web
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pop_stream.api.agendas.views import submitted
+from pop_stream.api.agendas.views import operation_types, progress_view, submitted
 from pop_stream.api.http import body
 from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
 from pop_stream.api.http.answers import json_response
-from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.pulls.leases import LeaseVerifier
-from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
+from pop_stream.api.pulls.reports import (
+    appended_of,
+    check,
+    diagnostics_of,
+    expect_all_succeeded,
+    may_have_succeeded,
+    progress_of,
+)
 from pop_stream.api_models.pulls import (
     Completion,
     Heartbeat,
@@ -27,8 +32,7 @@ from pop_stream.api_models.pulls import (
     ReportAcknowledgement,
 )
 from pop_stream.kafka.lifecycle_reader import lifecycle_records
-from pop_stream.model.agenda import Operation
-from pop_stream.model.errors import LeaseLostError, UnavailableError
+from pop_stream.model.errors import LeaseLostError, UnservedError
 from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.lifecycle import (
     AgendaFailed,
@@ -40,17 +44,14 @@ from pop_stream.model.events.lifecycle import (
 )
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.tenancy import display_id
-from pop_stream.model.validation import issues_of
 from pop_stream.policy.lease_token import LeaseClaims
 from pop_stream.policy.lifecycle.states import State
-from pop_stream.policy.lifecycle.summary import appended_name
+from pop_stream.policy.lifecycle.summary import Summary, appended_name, operations_of
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.deliveries import HttpDeliveries
-from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.publisher import Publisher, RecordMetadata
 
 _log = structlog.get_logger()
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class PullEndpoints:
@@ -80,7 +81,7 @@ class PullEndpoints:
 
     async def post_pull(self, request: web.Request) -> web.Response:
         """Claim agendas of an insight for the caller, waiting for the first."""
-        pull = await self._read(request, PullRequest)
+        pull = await self._body_reader.read_model(request, PullRequest)
         insight_id, seen_by = object_of(request), principal_of(request).customer_id
         self._leases.expect_insight(insight_id)
 
@@ -106,7 +107,7 @@ class PullEndpoints:
 
     async def post_heartbeat(self, request: web.Request) -> web.Response:
         """Renew the lease."""
-        heartbeat = await self._read(request, Heartbeat)
+        heartbeat = await self._body_reader.read_model(request, Heartbeat)
         claims = self._claims(request, heartbeat)
         await self._check(claims)
         await self._publish([self._heartbeat(claims, heartbeat.puller_id)])
@@ -114,30 +115,42 @@ class PullEndpoints:
 
     async def post_progress(self, request: web.Request) -> web.Response:
         """Report on operations, append others, and renew the lease."""
-        report = await self._read(request, ProgressReport)
+        report = await self._body_reader.read_model(request, ProgressReport)
         claims = self._claims(request, report)
         whole = bool(report.operations) or report.append is not None
-        known = await self._check(claims, whole=whole)
+        summary = await self._check(claims, whole=whole)
         new: tuple[AppendedOperation, ...] = ()
         if report.append is not None:
-            if known is None:
+            if summary is None:
                 msg = "operations can be appended only while the agenda's summary can be read"
-                raise UnavailableError(msg)
-            new = appended_of(known, report.append, self._clock.now())
-        check(known, report.operations, new)
+                raise UnservedError(msg)
+            new = appended_of(operations_of(summary), report.append, self._clock.now())
+        check(summary, report.operations, new)
         events: list[LifecycleEvent] = [self._heartbeat(claims, report.puller_id)]
         if new or report.operations:
             operations = progress_of(report.operations, self._clock.now())
             fields = self._event_fields(claims)
             events.append(AgendaProgressed(**fields, operations=operations, appended=new))
-        await self._publish(events)
+        written = await self._publish(events)
+        if new:
+            # The next report, be it on them or the end, is judged by a summary that has them.
+            await self._leases.summary_past(claims, self._topic, written)
         return self._acknowledge(request, claims, new)
 
     async def post_complete(self, request: web.Request) -> web.Response:
         """Report how the attempt ended; the lease ends with it."""
-        end = await self._read(request, Completion)
+        end = await self._body_reader.read_model(request, Completion)
         claims = self._claims(request, end)
-        check(await self._check(claims, whole=bool(end.operations)), end.operations)
+        is_success = end.outcome == "succeeded"
+        summary = await self._check(claims, whole=bool(end.operations) or is_success)
+        check(summary, end.operations)
+        if is_success and not may_have_succeeded(
+            summary, end.operations, unfinished=claims.unfinished
+        ):
+            # Earlier reports may be on their way: the summary has them before a later one.
+            written = await self._publish([self._heartbeat(claims, end.puller_id)])
+            summary = await self._leases.summary_past(claims, self._topic, written)
+            expect_all_succeeded(summary, end.operations)
         await self._publish([self._ended(claims, end)])
         _log.info(f"agenda.{end.outcome}", agenda_id=claims.agenda_id, attempt=claims.attempt)
         return self._acknowledge(request, claims)
@@ -162,14 +175,6 @@ class PullEndpoints:
                     self._deliveries.return_delivery(emitted)
         return is_connected
 
-    async def _read(self, request: web.Request, shape: type[M]) -> M:
-        async with self._body_reader.read(request) as content:
-            body.expect_json(content)
-            try:
-                return TypeAdapter(shape).validate_json(bytes(content), strict=True)
-            except ValidationError as error:
-                raise InvalidError(issues_of(error, document="body")) from None
-
     def _claims(self, request: web.Request, report: Heartbeat) -> LeaseClaims:
         path = request.match_info
         principal = principal_of(request)
@@ -177,9 +182,7 @@ class PullEndpoints:
             report.lease_token, path["agenda_id"], path["attempt"], principal
         )
 
-    async def _check(
-        self, claims: LeaseClaims, *, whole: bool = False
-    ) -> Sequence[Operation] | None:
+    async def _check(self, claims: LeaseClaims, *, whole: bool = False) -> Summary | None:
         try:
             return await self._leases.check(claims, whole=whole)
         except LeaseLostError:
@@ -199,10 +202,11 @@ class PullEndpoints:
             if state is not None
         }
 
-    async def _publish(self, lifecycle: Sequence[LifecycleEvent]) -> None:
-        if lifecycle:
-            records = await lifecycle_records(self._publisher, self._topic, lifecycle)
-            await self._publisher.publish(records)
+    async def _publish(self, lifecycle: Sequence[LifecycleEvent]) -> Sequence[RecordMetadata]:
+        if not lifecycle:
+            return ()
+        records = await lifecycle_records(self._publisher, self._topic, lifecycle)
+        return await self._publisher.publish(records)
 
     def _acknowledge(
         self, request: web.Request, claims: LeaseClaims, new: Sequence[AppendedOperation] = ()
@@ -261,6 +265,9 @@ class PullEndpoints:
                 )
 
     async def _pulled(self, emitted: EmittedAgenda, seen_by: str | None) -> PulledAgenda:
+        prior = await self._leases.prior(emitted) if emitted.attempt > 1 else None
+        body = bytes(emitted.agenda)
+        left = len(prior.unfinished) if prior else len(operation_types(body))
         return PulledAgenda(
             agenda_id=display_id(emitted.agenda_id, seen_by),
             insight_id=emitted.insight_id,
@@ -269,10 +276,9 @@ class PullEndpoints:
             lease_ms=emitted.lease_ms,
             accepted_at=emitted.accepted_at,
             emitted_at=emitted.emitted_at,
-            agenda=submitted(bytes(emitted.agenda), seen_by),
-            resumes=emitted.resumes,
-            progress=await self._leases.prior(emitted, seen_by) if emitted.resumes else None,
-            lease_token=self._leases.sign(LeaseClaims.of(emitted)),
+            agenda=submitted(body, seen_by),
+            progress=progress_view(prior, seen_by=seen_by) if prior else None,
+            lease_token=self._leases.sign(LeaseClaims.of(emitted, left)),
         )
 
 

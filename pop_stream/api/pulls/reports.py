@@ -12,7 +12,7 @@ from pop_stream.api_models.pulls import AppendRequest, DiagnosticReport, Operati
 from pop_stream.model.agenda import Operation, encode_operation, new_operations
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
-from pop_stream.policy.lifecycle.summary import appended_name
+from pop_stream.policy.lifecycle.summary import Summary, appended_name
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""
@@ -41,15 +41,15 @@ def appended_of(
 
 
 def check(
-    known: Sequence[Operation] | None,
+    summary: Summary | None,
     reports: Sequence[OperationReport],
     new: Sequence[AppendedOperation] = (),
 ) -> None:
     """Check that reports are of operations of the agenda, and bounded.
 
     Args:
-        known: All that the agenda has; None while that cannot be read: then names are believed,
-            as those that pullers on Kafka report are.
+        summary: Has all operations; None while it cannot be read: then names are believed, as
+            those that pullers on Kafka report are.
         reports: Of its worker.
         new: What is appended with them.
 
@@ -58,10 +58,10 @@ def check(
     """
     if not reports:
         return
-    names = {one.name for one in known or ()} | set(map(appended_name, new))
+    names = {*(summary.all_names if summary else ()), *map(appended_name, new)}
     issues: list[Issue] = []
     for index, one in enumerate(reports):
-        if known is not None and one.name not in names:
+        if summary is not None and one.name not in names:
             issues.append(
                 Issue(f"operations[{index}].name", one.name, "no operation of this agenda")
             )
@@ -70,6 +70,46 @@ def check(
             issues.append(Issue(f"operations[{index}].result", f"{size} bytes", remedy))
     if issues:
         raise InvalidError(issues[:10])
+
+
+def may_have_succeeded(
+    summary: Summary | None, reports: Sequence[OperationReport], *, unfinished: int
+) -> bool:
+    """Whether all operations of the agenda have succeeded, as far as is known here.
+
+    Args:
+        summary: Of the attempt; None while it cannot be read: then it is enough that as many
+            are reported as had not succeeded when the attempt was delivered.
+        reports: Of its worker, with the end.
+        unfinished: So many had not.
+    """
+    if summary is None:
+        return len({one.name for one in reports if one.state == "succeeded"}) >= unfinished
+    return not _left(summary, reports)
+
+
+def expect_all_succeeded(summary: Summary, reports: Sequence[OperationReport]) -> None:
+    """Check that all operations of the agenda have succeeded.
+
+    Raises:
+        InvalidError: With one issue for each of those that have not, ten at most.
+    """
+    remedy = (
+        "has not succeeded, as far as was reported; report it as succeeded, here or before, or "
+        "complete the attempt as failed"
+    )
+    if left := _left(summary, reports):
+        raise InvalidError([Issue("operations", name, remedy) for name in left[:10]])
+
+
+def _left(summary: Summary, reports: Sequence[OperationReport]) -> Sequence[str]:
+    states = {one.name: one.state for one in reports}
+    unfinished = {*summary.unfinished}
+    return [
+        name
+        for name in dict.fromkeys((*summary.all_names, *states))
+        if states.get(name, "succeeded" if name not in unfinished else None) != "succeeded"
+    ]
 
 
 def progress_of(

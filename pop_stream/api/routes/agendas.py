@@ -28,6 +28,7 @@ from pop_stream.api_models.commands import (
     CommandResult,
     Reprioritisation,
     Rerun,
+    SelectedAgendas,
 )
 from pop_stream.api_models.queues import WhyView
 from pop_stream.api_models.submissions import AcceptedAgenda, SubmissionResults
@@ -36,6 +37,7 @@ from pop_stream.model.errors import (
     CapacityError,
     ForbiddenError,
     QuotaError,
+    RateLimitError,
     StateError,
     SubmissionError,
     UnavailableError,
@@ -147,7 +149,7 @@ def _streams(owners: Owners, handlers: StreamEndpoints) -> tuple[Route, ...]:
     )
     progress = "Events `progress`: AgendaProgress as JSON, now and after every change."
     summary = "Events `summary`: LinkView as JSON, now and after every change."
-    errors = (*READ_ERRORS, BusyError)
+    errors = (*READ_ERRORS, BusyError, RateLimitError)
     return (
         Route(
             "GET",
@@ -233,7 +235,7 @@ def _list_route(lists: AgendaListEndpoints) -> Route:
         lists.get,
         "listAgendas",
         "Agendas that fit a filter, page by page, with their exact number",
-        (RouteResponse("A page.", (AgendaList,)),),
+        (RouteResponse("A page.", (AgendaList, SelectedAgendas)),),
         (InvalidError, UnavailableError),
         query=QUERY,
         access=read_access(),

@@ -17,7 +17,13 @@ from pop_stream.api.http.answers import JSON
 from pop_stream.api.http.body import MERGE_PATCH
 from pop_stream.api.http.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
 from pop_stream.api.http.errors import BODY_ERRORS, IdConflictError, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
+from pop_stream.api.http.route import (
+    CHANGE_ERRORS,
+    READ_ERRORS,
+    QueryParameter,
+    Route,
+    RouteResponse,
+)
 from pop_stream.api.owners import Owners
 from pop_stream.api.submissions.resubmissions import Resubmission, ResubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
@@ -56,6 +62,7 @@ _PLURALS: Final[Mapping[Kind, str]] = {
 
 _ERRORS: Final = (
     *BODY_ERRORS,
+    *CHANGE_ERRORS,
     InvalidError,
     SubmissionError,
     DefinitionError,
@@ -203,7 +210,7 @@ def _delete_route(endpoints: DefinitionEndpoints) -> Route:
         f"delete{NAMES[kind]}",
         f"Delete a {kind} that nothing needs",
         (gone,),
-        (*READ_ERRORS, InUseError, PreconditionError, InvalidError),
+        (*READ_ERRORS, *CHANGE_ERRORS, InUseError, PreconditionError, InvalidError),
         headers=(IF_MATCH,),
         access=_write_access(endpoints),
     )

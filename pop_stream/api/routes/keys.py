@@ -5,7 +5,13 @@ from typing import Final
 
 from pop_stream.api.http.access import Access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
+from pop_stream.api.http.route import (
+    CHANGE_ERRORS,
+    READ_ERRORS,
+    QueryParameter,
+    Route,
+    RouteResponse,
+)
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api_models.keys import (
@@ -18,12 +24,13 @@ from pop_stream.api_models.keys import (
     Rotation,
 )
 from pop_stream.model.api_keys import KEY_ID_PATTERN
-from pop_stream.model.errors import SubmissionError, UnavailableError
+from pop_stream.model.errors import KeyStateError, SubmissionError, UnavailableError
 from pop_stream.model.identity import Role
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN
 
 _ERRORS: Final = (
     *BODY_ERRORS,
+    *CHANGE_ERRORS,
     InvalidError,
     SubmissionError,
 )
@@ -101,9 +108,9 @@ def _one_key(owners: Owners, keys: KeyEndpoints) -> tuple[Route, ...]:
             "/v1/keys/{key_id}/rotate",
             keys.post_rotation,
             "rotateKey",
-            "Make a key with the same powers; the old one goes on for a while",
+            "Make a key with the same powers and expiry; the old one goes on for a while",
             (_NEW,),
-            (*_ERRORS, *READ_ERRORS),
+            (*_ERRORS, *READ_ERRORS, KeyStateError),
             body_models=(Rotation,),
             may_be_bare=True,
             access=own,

@@ -7,13 +7,13 @@ from typing import Final
 
 import structlog
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from pop_stream.api.agendas.selection import filter_of, position_of
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.body import BodyReader
-from pop_stream.api.http.errors import InvalidError, TooLargeError
+from pop_stream.api.http.errors import TooLargeError
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.commands import Selection
@@ -21,7 +21,6 @@ from pop_stream.api_models.submissions import Resubmitted, StillRefused
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.identity import Principal
 from pop_stream.model.tenancy import customer_of_id, display_id
-from pop_stream.model.validation import issues_of
 from pop_stream.policy.ingress.admission import Submission
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -63,7 +62,7 @@ class ResubmissionEndpoints:
 
     async def post(self, request: web.Request) -> web.Response:
         """Validate refused agendas again, and submit those that pass now, under their ids."""
-        request_body = await self._read(request)
+        request_body = await self._body_reader.read_model(request, Resubmission)
         principal = principal_of(request)
         selected = filter_of(request_body.filter, principal)
         refused: list[StillRefused] = []
@@ -130,12 +129,3 @@ class ResubmissionEndpoints:
                 return
             yield await self._agendas.load_details(found)
             after = position_of(found[-1])
-
-    async def _read(self, request: web.Request) -> Resubmission:
-        if not request.can_read_body:
-            return Resubmission()
-        async with self._body_reader.read(request) as content:
-            try:
-                return Resubmission.model_validate_json(bytes(content), strict=True)
-            except ValidationError as error:
-                raise InvalidError(issues_of(error, document="body")) from None

@@ -46,8 +46,7 @@ from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
     DEFINITIONS_VERSION_HEADER,
-    RECORD_SIGNATURE_HEADER,
-    sign,
+    RecordSigner,
 )
 from pop_stream.ports.publisher import Publisher, Record, RecordMetadata
 from pop_stream.settings import Settings
@@ -116,12 +115,13 @@ _log = structlog.get_logger()
 class SubmissionEndpoints:
     """The handler of `POST /v1/agendas`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a submission passes, in order
         self,
         validator: SubmissionValidator,
         publisher: Publisher,
         repeats: SubmissionDeduplicator,
         quota: SubmissionQuota,
+        body_reader: body.BodyReader,
         *,
         settings: Settings,
         metrics: Metrics,
@@ -131,8 +131,8 @@ class SubmissionEndpoints:
         self._deduplicator = repeats
         self._quota = quota
         self._topic = Topics(settings.topic_prefix).submissions
-        self._signature_key = settings.signing_key
-        self._body_reader = body.BodyReader(settings)
+        self._signer = RecordSigner(settings.signing_keys)
+        self._body_reader = body_reader
         self._max_agendas = settings.max_batch_agendas
         self._metrics = metrics
 
@@ -238,12 +238,8 @@ class SubmissionEndpoints:
         self, submission: Submission, extra_headers: tuple[tuple[str, bytes], ...]
     ) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
-        if self._signature_key is None:
-            return Record(self._topic, key, value, headers=(ADMITTED_HEADER, *extra_headers))
-        stamp = sign(self._signature_key, key=key, value=value)
-        return Record(
-            self._topic, key, value, headers=((RECORD_SIGNATURE_HEADER, stamp), *extra_headers)
-        )
+        signed = self._signer.headers(self._topic, key=key, value=value) or (ADMITTED_HEADER,)
+        return Record(self._topic, key, value, headers=(*signed, *extra_headers))
 
 
 class _SubmissionBatch:

@@ -16,8 +16,7 @@ from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import Preview, RouteCandidate, RouteExplanation
 from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
-from pop_stream.model.errors import ForbiddenError, Issue, NotFoundError, SubmissionError
-from pop_stream.model.identity import Principal
+from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
 from pop_stream.model.template import (
     TEMPLATE_CALL,
     AgendaTemplate,
@@ -87,7 +86,7 @@ class TemplateRunEndpoints:
         """How the insights in force now fare with an agenda or a run, not submitted."""
         async with self._body_reader.read(request) as raw:
             agenda = self._validator.read(raw, principal_of(request))
-        _expect_own(principal_of(request), agenda.customer_id)
+        self._validator.check_customer(principal_of(request), agenda.customer_id)
         return self._explained(agenda, None)
 
     def _explained(self, agenda: Agenda, went_to: str | None) -> web.Response:
@@ -128,7 +127,7 @@ class TemplateRunEndpoints:
         principal = principal_of(request)
         call = with_own_customer(call, principal.customer_id)
         agenda = expand(stored.definition, call, version=stored.version)
-        _expect_own(principal, agenda.customer_id)
+        self._validator.check_customer(principal, agenda.customer_id)
         return agenda
 
 
@@ -137,9 +136,3 @@ def _parse(raw: bytes) -> TemplateCall:
         return TEMPLATE_CALL.model_validate_json(without_nul(raw, document="run"), strict=True)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
-
-
-def _expect_own(principal: Principal, customer_id: str) -> None:
-    if not principal.speaks_for(customer_id):
-        msg = "work can only be submitted in one's own name; leave customer_id out"
-        raise ForbiddenError(msg)

@@ -20,16 +20,24 @@ class SubmissionValidator:
         definitions: Whose insights an agenda must fit.
         new_id: Makes an id for an agenda that has none.
         largest: Most bytes of one agenda, as sent and as published.
+        defined_only: Whether agendas of customers that are not defined are refused.
     """
 
     def __init__(
-        self, definitions: DefinitionSource, new_id: Callable[[], str], *, largest: int
+        self,
+        definitions: DefinitionSource,
+        new_id: Callable[[], str],
+        *,
+        largest: int,
+        defined_only: bool,
     ) -> None:
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
-        self._admitted_by: Definitions | None = None
-        self._admission = Admission(Definitions(), max_agenda_bytes=largest)
+        self._defined_only = defined_only
+        self._admission = Admission(
+            Definitions(), max_agenda_bytes=largest, defined_customers_only=defined_only
+        )
 
     def validate(self, raw: bytes | bytearray, principal: Principal) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
@@ -40,9 +48,7 @@ class SubmissionValidator:
             TooLargeError: If it is too large, or becomes so when its numbers are written out.
         """
         with _too_large():
-            submission = self._current.admit(raw, principal, new_id=self._new_id)
-            self._current.check_size(submission.value)
-        return submission
+            return self._current.admit(raw, principal, new_id=self._new_id)
 
     def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
         """The agenda that the JSON text stands for; of a template that the caller sees.
@@ -64,9 +70,15 @@ class SubmissionValidator:
             TooLargeError: If it is too large when written out.
         """
         with _too_large():
-            submission = self._current.admit_agenda(agenda, principal, new_id=self._new_id)
-            self._current.check_size(submission.value)
-        return submission
+            return self._current.admit_agenda(agenda, principal, new_id=self._new_id)
+
+    def check_customer(self, principal: Principal, customer_id: str) -> None:
+        """Check that what the caller submits may be the customer's; see `Admission`.
+
+        Raises:
+            ForbiddenError: If it may not.
+        """
+        self._current.check_customer(principal, customer_id)
 
     @property
     def version(self) -> int:
@@ -81,9 +93,13 @@ class SubmissionValidator:
     @property
     def _current(self) -> Admission:
         current = self._definitions.current
-        if current is not self._admitted_by:
-            self._admitted_by = current
-            self._admission = Admission(current, max_agenda_bytes=self._largest)
+        if current is not self._admission.definitions:
+            self._admission = Admission(
+                current,
+                max_agenda_bytes=self._largest,
+                defined_customers_only=self._defined_only,
+                before=self._admission,
+            )
         return self._admission
 
 

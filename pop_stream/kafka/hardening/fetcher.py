@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError, NodeNotReadyError
 from aiokafka.protocol.fetch import FetchRequest
 
 from pop_stream.kafka.hardening import internals
+from pop_stream.kafka.hardening.decompression import bound_decompression
 from pop_stream.kafka.hardening.internals import ClientInternals, FetcherInternals
 
 MIN_FETCH_WAIT_S: Final = 0.5
@@ -44,13 +45,14 @@ def harden_fetcher(consumer: Any, *, within_s: float = _PREFETCH_BACKOFF_S) -> N
     Left to itself, the client waits 0.1 s for the records of a partition to be taken, and then
     asks the same broker for the other partitions. The broker holds that request until one of
     them has a record, and meanwhile nobody asks for the first partition: a reader that was busy
-    for 0.1 s would be idle for much longer. So the wait is long. `wake_on_every_response` and
-    `fetch_from_leaders_only` are part of it.
+    for 0.1 s would be idle for much longer. So the wait is long. `wake_on_every_response`,
+    `fetch_from_leaders_only` and `bound_decompression` are part of it.
 
     Args:
         consumer: Started; its records are taken whatever partition they are of.
         within_s: How long the records of one partition hold up the others of its broker.
     """
+    bound_decompression()
     fetcher = FetcherInternals(internals.fetcher_of(consumer))
     fetcher.set_prefetch_backoff(within_s)
     wake_on_every_response(internals.fetcher_of(consumer))

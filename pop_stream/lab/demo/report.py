@@ -14,9 +14,9 @@ from rich.text import Text
 from pop_stream.cli.output import table
 from pop_stream.lab.demo.statistics import ContestResult, DemoAgenda, RunStatistics, percentile
 from pop_stream.lab.demo.workload import FLOOD, QUIET, WEIGHTS
+from pop_stream.lab.reporting import duration
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,15 +223,6 @@ def _conclusions(report: DemoReport) -> Iterator[str]:
             f"over {contest.competitors} customers while they competed; shares are of the "
             f"{contest.span_s:.1f} s in which all had work waiting"
         )
-
-
-def duration(milliseconds: float | None) -> str:
-    """A time for a person: `85 ms`, `3.2 s`."""
-    if milliseconds is None:
-        return "-"
-    if milliseconds < _SECOND_MS:
-        return f"{milliseconds:.0f} ms"
-    return f"{milliseconds / _SECOND_MS:.1f} s"
 
 
 def _customer_json(one: CustomerReport) -> Mapping[str, Any]:

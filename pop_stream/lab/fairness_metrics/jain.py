@@ -1,20 +1,21 @@
 """How evenly customers were served while they competed: Jain's index of fairness.
 
 A *stretch* of a customer is a time in which it and at least one other are backlogged
-without a break. It counts if what it is due in it comes to `MIN_LARGEST_AGENDAS` of its largest
-agendas: in a shorter one a single agenda is too large a part to say anything. Of a customer
-that was given nothing in it, that is its largest of all, and of one that never was given
-anything, the largest of anybody: whoever is starved counts, or the index would hide it. During
-stretches that count, the customers in them *compete*, and while at least two do, each
-worker-second that one of them is given is due to all of them by weight. The index is taken
-of given by due, one value a customer; 1 is perfect, 1/n when one of n has it all. Of fewer
-than two there is none: nobody competed.
+without a break. It counts if what it is due in it comes to `MIN_LARGEST_AGENDAS` of the largest
+agendas that anybody who competes is given in it, by weight: in a shorter one a single agenda is
+too large a part to say anything, be it its own, or one of another that all others are due their
+parts for at once. Of a customer that was given nothing in it, its largest of all is looked at
+too, and of one that never was given anything, the largest of anybody: whoever is starved
+counts, or the index would hide it. During stretches that count, the customers in them
+*compete*, and while at least two do, each worker-second that one of them is given is due to all
+of them by weight. The index is taken of given by due, one value a customer; 1 is perfect, 1/n
+when one of n has it all. Of fewer than two there is none: nobody competed.
 
 Service is dated by emission, which is what the policy decides, and counts what the log says
 that an agenda took in the end.
 
 Agendas are whole, so even a perfect order is off by up to one of them at either end of a
-stretch. `jain_lower_bound` says what the index comes to if every competitor is off by its
+stretch. `jain_lower_bound` says what the index comes to if every competitor is off by that
 largest agenda in every stretch: an index above it may be that of a perfect order, one below it
 was unfair.
 
@@ -22,6 +23,7 @@ Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discriminat
 Allocation in Shared Computer Systems", DEC-TR-301, 1984.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -55,7 +57,8 @@ class Competitor:
     """What one customer was given and due while it competed, in worker-seconds.
 
     Attributes:
-        largest: The largest of its agendas, or what stands in for it.
+        largest: Of the agendas of all in a stretch the largest by weight, times its own weight,
+            or what stands in for it.
         intervals: How often it began to compete.
     """
 
@@ -106,15 +109,16 @@ def competitors(log: ServiceLog, sizes: ServiceLog | None = None) -> Mapping[int
                 rivals.join(one, weights[one], number)
     _add_interval(found, rivals.close())
     for customer, rival in found.items():
-        rival.largest = rival.largest or largest[customer]
+        rival.largest = max(rival.largest, 0.0 if rival.given else largest[customer])
     return {customer: one for customer, one in sorted(found.items()) if one.counts}
 
 
 @dataclass(slots=True)
 class _CompetitionInterval:
-    """Of one customer: the event it began with, and what was due and given in it so far."""
+    """Of one customer: what it began with, and what was due and given in it so far."""
 
     began: int
+    first_gift: int
     level: float
     given: float = 0.0
     due: float = 0.0
@@ -129,6 +133,8 @@ class _CompetingCustomers:
         self._stretches: dict[int, _CompetitionInterval] = {}
         self._level = 0.0
         self._total = 0.0
+        self._gifts = 0
+        self._peaks: list[tuple[int, float]] = []  # by number; none later is as large
 
     def join(self, customer: int, weight: float, number: int) -> None:
         """One more; its stretch begins with this event, and that of one so far alone."""
@@ -137,7 +143,7 @@ class _CompetingCustomers:
         if len(self.weights) == 1:
             return
         for one in self.weights if len(self.weights) == _PAIR else (customer,):
-            self._stretches[one] = _CompetitionInterval(number, self._level)
+            self._stretches[one] = _CompetitionInterval(number, self._gifts, self._level)
 
     def leave(self, customer: int) -> Iterator[tuple[int, _CompetitionInterval]]:
         """One less; yields the stretches that end: its own, and that of one left alone."""
@@ -146,6 +152,7 @@ class _CompetingCustomers:
             stretch = self._stretches.pop(one, None)
             if stretch is not None:
                 self._credit(stretch, self.weights[one])
+                stretch.largest = self.weights[one] * self._largest_since(stretch.first_gift)
                 yield one, stretch
         self._total -= self.weights.pop(customer)
 
@@ -163,13 +170,22 @@ class _CompetingCustomers:
         stretch = self._stretches.get(customer)
         if stretch is not None:
             stretch.given += spent
-            stretch.largest = max(stretch.largest, size)
             self._level += spent / self._total
+            size /= self.weights[customer]
+            while self._peaks and self._peaks[-1][1] <= size:
+                self._peaks.pop()
+            self._peaks.append((self._gifts, size))
+            self._gifts += 1
 
     def close(self) -> Iterator[tuple[int, _CompetitionInterval]]:
         """End of the log: all stretches end."""
         for customer in [*self._stretches]:
             yield from self.leave(customer)
+
+    def _largest_since(self, gift: int) -> float:
+        """The largest agenda by weight from this gift on; 0 if there was none."""
+        found = bisect_left(self._peaks, (gift,))
+        return self._peaks[found][1] if found < len(self._peaks) else 0.0
 
     def _credit(self, stretch: _CompetitionInterval, weight: float) -> None:
         stretch.due += weight * (self._level - stretch.level)
@@ -211,7 +227,8 @@ def _intervals_that_count(
 ) -> Mapping[int, Sequence[int]]:
     turns: dict[int, list[int]] = {}
     for number, customer, stretch in ended:
-        if stretch.due >= MIN_LARGEST_AGENDAS * (stretch.largest or largest[customer]):
+        own = 0.0 if stretch.given else largest[customer]
+        if stretch.due >= MIN_LARGEST_AGENDAS * max(stretch.largest, own):
             turns.setdefault(stretch.began, []).append(customer)
             turns.setdefault(number, []).append(customer)
     return turns

@@ -89,6 +89,8 @@ DROPPED: Final = either("expedite_reports", "sync_matched", "idle", "origin")
 """Fields that are there if it happened so."""
 MASKED: Final = either("lease_token", "spent_s", "api_id", "dispatcher_id", "offset", "present")
 """Fields whose numbers and texts differ."""
+UNSETTLED: Final = either("progress")
+"""What a puller gets of earlier attempts: its state is as far as the rollup has come."""
 SHOWN_HEADERS: Final = either("pop-schema", "pop-admitted")
 TEXTS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}(\.\d+)?(Z|[+-]\d\d:?\d\d)"), "<instant>"),
@@ -102,6 +104,7 @@ TEXTS: Final = (
 SETTINGS: Final = {
     "POP_WEBHOOK_KEYS": '["a golden key that is long enough"]',
     "POP_WEBHOOK_NETWORKS": '["127.0.0.0/8"]',
+    "POP_HTTP_NETWORKS": '["127.0.0.0/8"]',
     "POP_RECONCILE_EVERY": "0",  # finds what happens to be on its way
     "POP_HEARTBEAT": "PT1H",  # how many there are depends on time
 }
@@ -209,7 +212,7 @@ def scrubbed(node: Json) -> Json:
     """Without what differs."""
     if isinstance(node, dict):
         return {
-            name: masked(value) if name in MASKED else scrubbed(readable(name, value))
+            name: masked(value) if name in MASKED else scrubbed(settled(name, value))
             for name, value in node.items()
             if name not in DROPPED
         }
@@ -219,6 +222,13 @@ def scrubbed(node: Json) -> Json:
         for pattern, stand_in in TEXTS:
             node = pattern.sub(stand_in, node)
     return node
+
+
+def settled(name: str, value: Json) -> Json:
+    """Readable, and without a state that may be the last or the one before."""
+    if name in UNSETTLED and isinstance(value, dict):
+        return {field: "#" if field == "state" else one for field, one in value.items()}
+    return readable(name, value)
 
 
 def readable(name: str, value: Json) -> Json:

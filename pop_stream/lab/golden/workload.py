@@ -248,7 +248,9 @@ async def work_by_hand(world: GoldenWorld) -> None:
             await world.post("cancel-manual", f"agendas/{one}/cancel")
             await until("the stop", lambda: is_stopping(world))
             await world.report("heartbeat-stopping", one, 1, kind="heartbeat")
-        end = COMPLETIONS[name]
+        end = dict(COMPLETIONS[name])
+        if name == "good":
+            end["operations"] = [_DONE, {**_DONE, "name": "post"}]
         await world.report(f"complete-{name}", one, 1, kind="complete", body=end)
         if name == "again":
             await world.until_state(frozenset({"ready", "waiting", "emitted"}), one)
@@ -292,7 +294,7 @@ async def take_turns(world: GoldenWorld) -> None:
     world.agendas |= set(ids)
     await world.until_state("ready", *ids)
     order = []
-    ended = {"outcome": "succeeded", "spent_s": {"fair.work": 1}}
+    ended = {"outcome": "succeeded", "spent_s": {"fair.work": 1}, "operations": [_DONE]}
     for _ in ["t-first", *ids]:
         one = (await world.pull("turn", "fair"))["agenda_id"]
         order.append(one)

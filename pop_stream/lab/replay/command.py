@@ -27,8 +27,8 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Choose an insight's recorded rounds again, exactly, or with other weights."""
-    from pop_stream.cli.weights import parse_weights
     from pop_stream.lab.replay.decisions_log import read_history
+    from pop_stream.lab.weights import parse_weights
     from pop_stream.operations.environment import load_console_settings
     from pop_stream.operations.errors import CommandError
 

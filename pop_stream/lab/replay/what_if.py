@@ -1,5 +1,6 @@
 """What other weights would have done: recorded rounds, chosen again with them."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -68,7 +69,7 @@ def what_if(
     """
     ends = _settlements_by_attempt(inputs)
     outcomes: dict[str, CustomerOutcome] = {}
-    out: dict[str, int] = {}
+    out: OrderedDict[str, int] = OrderedDict()
     state = ReplayState(definitions_at, weights)
     waiting = InputCursor(inputs)
     for decision in replayable_decisions(decisions, known):
@@ -117,7 +118,7 @@ def recorded_outcomes(
 def _apply_other_input(
     scheduler: InsightScheduler,
     one: ReadyInput,
-    out: dict[str, int],
+    out: OrderedDict[str, int],
     ends: Mapping[tuple[str, int], Settlement],
 ) -> None:
     event = one.event
@@ -135,7 +136,7 @@ def _apply_other_input(
 
 def _settle_longest_out(
     backlog: Backlog,
-    out: dict[str, int],
+    out: OrderedDict[str, int],
     ends: Mapping[tuple[str, int], Settlement],
     now: float,
 ) -> None:
@@ -144,8 +145,7 @@ def _settle_longest_out(
     One that a command has ended already is skipped.
     """
     while out:
-        agenda_id = next(iter(out))
-        attempt = out.pop(agenda_id)
+        agenda_id, attempt = out.popitem(last=False)
         known = ends.get((agenda_id, attempt))
         spent_s = {} if known is None else known.spent_s
         end = Settlement(

@@ -12,15 +12,17 @@ from typing import Final, Literal
 
 from rich.markup import escape
 
-from pop_stream.cli.weights import parse_weights
 from pop_stream.lab.simulate.scenarios import RUNTIME_S, SCENARIOS, scenario
-from pop_stream.lab.simulate.trace import DEFAULT_INSIGHT, AgendaTrace, WeightChange, read_trace
+from pop_stream.lab.simulate.trace import DEFAULT_INSIGHT, AgendaTrace, WeightChange
+from pop_stream.lab.simulate.trace_columns import ProcessorsMode
+from pop_stream.lab.simulate.trace_file import TraceFile, read_trace
 from pop_stream.lab.simulate.trial import Case, quietest
 from pop_stream.lab.simulator.workload import (
     DefinitionChange,
     SimulatedEnvironment,
     SimulationConfig,
 )
+from pop_stream.lab.weights import parse_weights
 from pop_stream.model.definitions import AlgorithmName, Customer, Insight
 from pop_stream.model.ids import CustomerId
 from pop_stream.operations.errors import UsageError
@@ -39,12 +41,19 @@ class PoolOptions:
     minimums: Mapping[str, int] = field(default_factory=dict)
 
 
-def parse_pool_options(weights: str | None, minimums: str | None) -> PoolOptions:
-    """What the options say; nothing of no text.
+def parse_pool_options(
+    pool: int | None, weights: str | None, minimums: str | None
+) -> PoolOptions | None:
+    """What the options say; None without a pool.
 
     Raises:
         UsageError: With the part that is wrong, and what to write.
     """
+    if pool is None:
+        if weights or minimums:
+            msg = "--pool-weights and --pool-minimums are of a pool: give --trace and --pool"
+            raise UsageError(msg)
+        return None
     weighed = parse_weights(weights, "--pool-weights", "insight")
     return PoolOptions({str(name): one for name, one in weighed.items()}, _minimums(minimums))
 
@@ -74,6 +83,8 @@ class RunOptions:
     Attributes:
         weights: Override those of a scenario or a trace.
         delay_s: Of each way: ingest, emission, and reports of claims and ends.
+        columns: A trace's name of a column by ours.
+        processors: What a trace's row of several counts as.
     """
 
     algorithm: AlgorithmName
@@ -82,6 +93,8 @@ class RunOptions:
     target: int | Literal["auto"]
     delay_s: float
     pool: PoolOptions | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    processors: ProcessorsMode = "seconds"
 
     @property
     def environment(self) -> SimulatedEnvironment:
@@ -122,20 +135,35 @@ def of_trace(path: Path, options: RunOptions) -> tuple[str, Mapping[str, Case]]:
     Raises:
         UsageError: If the file cannot be read.
     """
-    file = read_trace(path)
-    agendas = sum(map(len, file.traces.values()))
+    file = read_trace(path, options.columns, options.processors)
     if options.pool is not None:
         _check_insights({*options.pool.weights, *options.pool.minimums}, {*file.traces})
     _check_names(
         options.weights, {one.customer_id for run in file.traces.values() for one in run}
     )
-    title = f"[bold]{escape(path.name)}[/]: {agendas:,} agendas"
-    if file.ignored:
-        title += escape(f"; ignored columns: {', '.join(file.ignored)}")
+    title = f"[bold]{escape(path.name)}[/]: {escape(_described(file, options.processors))}"
     return title, {
         name: _traced(name, trace, file.weight_changes, options)
         for name, trace in file.traces.items()
     }
+
+
+_WIDE: Final[Mapping[ProcessorsMode, str]] = {
+    "seconds": "one agenda of p times its seconds",
+    "agendas": "p agendas",
+    "ignored": "one agenda of its seconds",
+}
+
+
+def _described(file: TraceFile, processors: ProcessorsMode) -> str:
+    parts = [f"{sum(map(len, file.traces.values())):,} agendas"]
+    if file.wide:
+        parts.append(f"{file.wide:,} rows are of p processors, each {_WIDE[processors]}")
+    if file.skipped:
+        parts.append(f"{file.skipped:,} jobs that never ran are left out")
+    if file.ignored:
+        parts.append(f"ignored columns: {', '.join(file.ignored)}")
+    return "; ".join(parts)
 
 
 def parse_target(text: str) -> int | Literal["auto"]:

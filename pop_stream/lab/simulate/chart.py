@@ -11,7 +11,7 @@ from html import escape
 from itertools import accumulate, pairwise
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pop_stream.lab.fairness_metrics.service_log import REWEIGHTED, SETTLED, ServiceLog
 from pop_stream.lab.simulate.trial import ScenarioComparison
@@ -23,6 +23,8 @@ _FAINT: Final = 40
 _SAMPLES: Final = 300
 _BINS: Final = 75
 _MAX_MARKS: Final = 6
+_LABEL_MOST: Final = 20
+_TITLE_MOST: Final = 84
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ def _sample(log: ServiceLog) -> _ServiceSamples:
             work[customer] += second
         elif kind == REWEIGHTED:
             if weights[customer] != 1 or at > begin + step:
-                found.marks.append((at - begin, f"{log.customers[customer]} weighs {first:g}"))
+                name = _cut(log.customers[customer], _LABEL_MOST)
+                found.marks.append((at - begin, f"{name} weighs {first:g}"))
             weights[customer] = first
     sample()
     return found
@@ -133,9 +136,14 @@ def _parts(work: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
     return parts
 
 
-def _label(name: str, weight: float, most: int = 18) -> str:
-    shown = name if len(name) <= most else f"{name[: most - 1]}…"
-    return shown if weight == 1 else f"{shown} (weight {weight:g})"
+def _label(name: str, weight: float) -> str:
+    more = "" if weight == 1 else f" (weight {weight:g})"
+    return _cut(name, _LABEL_MOST - len(more)) + more
+
+
+def _cut(text: str, most: int) -> str:
+    """As much of it as fits, in characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 _TICKS: Final = 6
@@ -175,6 +183,28 @@ def line_between(
     return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"{more}/>'
 
 
+class AxisUnit(NamedTuple):
+    """What an axis of time is marked in, and its seconds."""
+
+    name: str
+    seconds: float
+
+
+_UNITS: Final = (
+    AxisUnit("year", 365 * 86_400.0),
+    AxisUnit("day", 86_400.0),
+    AxisUnit("hour", 3_600.0),
+    AxisUnit("minute", 60.0),
+)
+_FEWEST: Final = 3
+_SECOND: Final = AxisUnit("second", 1.0)
+
+
+def axis_unit(most_s: float) -> AxisUnit:
+    """The largest unit of which an axis of so many seconds has some."""
+    return next((one for one in _UNITS if most_s >= _FEWEST * one.seconds), _SECOND)
+
+
 def ticks(most: float) -> Iterator[tuple[float, str]]:
     """Round values from 0 to the most, and how they are written."""
     rough = most / _TICKS
@@ -211,13 +241,14 @@ def draw(chart: ServiceChart) -> str:
         across=max(chart.instants[-1], 1e-9),
         up=max((course.heights[-1] for course in courses), default=0.0) or 1.0,
     )
-    said = "Worker-seconds per weight given so far; equal slopes are equal shares"
+    title = _cut(chart.title, _TITLE_MOST)
+    said = f"Worker-{plot.unit_up.name}s per weight given so far; equal slopes are equal shares"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'role="img" aria-label="{escape(chart.title)}: {said}">',
+        f'role="img" aria-label="{escape(title)}: {said}">',
         f"<style>{STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>',
-        text_at(28, 36, chart.title, "title ink"),
+        text_at(28, 36, title, "title ink"),
         text_at(28, 66, said),
         *_heights(plot),
         *_marks(plot, chart),
@@ -238,6 +269,16 @@ class _ChartScale:
     across: float
     up: float
 
+    @property
+    def unit_across(self) -> AxisUnit:
+        """Of time since the first agenda."""
+        return axis_unit(self.across)
+
+    @property
+    def unit_up(self) -> AxisUnit:
+        """Of a worker's time."""
+        return axis_unit(self.up)
+
     def x(self, seconds: float) -> float:
         return round(_LEFT + (_END - _LEFT) * seconds / self.across, 1)
 
@@ -246,29 +287,34 @@ class _ChartScale:
 
 
 def _heights(plot: _ChartScale) -> Iterator[str]:
-    for value, text in ticks(plot.up):
-        y = plot.y(value)
+    each = plot.unit_up.seconds
+    for value, text in ticks(plot.up / each):
+        y = plot.y(value * each)
         yield line_between("grid" if value else "axis", (_LEFT, y), (_END, y))
         yield text_at(_LEFT - 10, y + 4, text, "number soft", "end")
 
 
 def _instants(plot: _ChartScale) -> Iterator[str]:
     yield line_between("axis", (_LEFT, _SHARES_BASE), (_END, _SHARES_BASE))
-    for value, text in ticks(plot.across):
-        x = plot.x(value)
+    each = plot.unit_across.seconds
+    for value, text in ticks(plot.across / each):
+        x = plot.x(value * each)
         yield line_between("axis", (x, _SHARES_BASE), (x, _SHARES_BASE + 5))
         yield text_at(x, _SHARES_BASE + 21, text, "number soft", "middle")
     middle = (_LEFT + _END) / 2
-    yield text_at(middle, _SHARES_BASE + 43, "seconds since the first agenda", anchor="middle")
+    said = f"{plot.unit_across.name}s since the first agenda"
+    yield text_at(middle, _SHARES_BASE + 43, said, anchor="middle")
     for y, text in ((_SHARES_TOP, "100 %"), (_SHARES_BASE, "0")):
         yield text_at(_LEFT - 10, y + 4, text, "number soft", "end")
 
 
 def _marks(plot: _ChartScale, chart: ServiceChart) -> Iterator[str]:
-    for number, (at, text) in enumerate(chart.marks):
-        x = plot.x(at)
+    for number, (instant, text) in enumerate(chart.marks):
+        x = plot.x(instant)
         yield line_between("mark", (x, _TOP), (x, _SHARES_BASE))
-        yield text_at(x + 6, _TOP + 10 + 16 * number, text)
+        is_late = x > (_LEFT + _END) / 2
+        at, anchor = (x - 6, "end") if is_late else (x + 6, "start")
+        yield text_at(at, _TOP + 10 + 16 * number, text, anchor=anchor)
 
 
 def _lines(plot: _ChartScale, chart: ServiceChart) -> Iterator[str]:

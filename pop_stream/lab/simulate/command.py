@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import typer
 
@@ -52,7 +52,17 @@ TracePath = Annotated[
     Path | None,
     typer.Option(
         help="CSV with submit_s, customer, runtime_s; and if you like insight, cost, "
-        "priority, weight, fairness_key, operation_type."
+        "priority, weight, fairness_key, operation_type, processors. Or SWF. Or gzip of them."
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(metavar="customer=user,…", help="What the trace calls its columns."),
+]
+Processors = Annotated[
+    Literal["seconds", "agendas", "ignored"],
+    typer.Option(
+        help="What a row of p processors counts as: p times its seconds, p agendas, or one."
     ),
 ]
 Algorithm = Annotated[AlgorithmOption, typer.Option(help="How customers take turns.")]
@@ -97,6 +107,8 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     *,
     scenario: ScenarioName = None,
     trace: TracePath = None,
+    columns: Columns = None,
+    processors: Processors = "seconds",
     algorithm: Algorithm = AlgorithmOption.WEIGHTED_FAIR,
     runners: Runners = _RUNNERS,
     seed: Seed = 1,
@@ -113,11 +125,11 @@ def simulate(  # noqa: PLR0913  # one parameter an option
 ) -> None:
     """Run the real policy on simulated runners: a named scenario, or a trace of real work.
 
-    Reports waits, fairness by Jain's index, the worst gap between two customers by its
-    bound, and the makespan by that of first come, first served.
+    Reports waits beside those of first come, first served, and fairness by Jain's index.
     """
-    from pop_stream.cli.weights import parse_weights
     from pop_stream.lab.simulate.cases import RunOptions, parse_pool_options, parse_target
+    from pop_stream.lab.simulate.trace_columns import parse_columns
+    from pop_stream.lab.weights import parse_weights
 
     _check_writable({"--svg": svg, "--events": events})
     options = RunOptions(
@@ -126,13 +138,11 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         weights=parse_weights(weights),
         target=parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
-        pool=parse_pool_options(pool_weights, pool_minimums) if pool else None,
+        pool=parse_pool_options(pool, pool_weights, pool_minimums),
+        columns=parse_columns(columns),
+        processors=processors,
     )
-    if (pool and trace is None) or ((pool_weights or pool_minimums) and not pool):
-        msg = "a pool is of a trace's insights: give --trace and --pool with what else is of it"
-        raise UsageError(msg)
-    work = _Work(scenario, trace, seed, scale)
-    shown = console(as_json=as_json)
+    work, shown = _Work(scenario, trace, seed, scale), console(as_json=as_json)
     comparisons = _compare(work, options, pool, shown)
     _write_files(work.name, comparisons, shown, svg=svg, events=events)
     if as_json:
@@ -160,6 +170,9 @@ class _Work(NamedTuple):
         from pop_stream.lab.simulate import cases
 
         if self.trace is None:
+            if options.pool is not None or options.columns:
+                msg = "pools and columns are of a trace: give --trace and --pool, or --columns"
+                raise UsageError(msg)
             return cases.of_scenario(self.name, options, seed=self.seed, scale=self.scale)
         if self.scenario is None:
             return cases.of_trace(self.trace, options)

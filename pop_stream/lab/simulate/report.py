@@ -10,13 +10,14 @@ from rich.markup import escape
 from rich.text import Text
 
 from pop_stream.cli.output import table
-from pop_stream.lab.demo.report import duration
 from pop_stream.lab.fairness_metrics.audit import (
     FairnessMetrics,
     WaitDistribution,
     wait_distribution,
 )
 from pop_stream.lab.fairness_metrics.gap import Gap
+from pop_stream.lab.reporting import duration
+from pop_stream.lab.simulate.sizes import CustomerTimes, SizeRow, min_run_s, size_rows
 from pop_stream.lab.simulate.trial import ScenarioComparison
 from pop_stream.model.ids import CustomerId
 
@@ -28,6 +29,9 @@ LISTED: Final = 1_000
 
 _MILLISECONDS: Final = 1000
 _WHOLE_RATE: Final = 10
+_WHOLE_RATIO: Final = 100
+_MIN_SIZES: Final = 2
+_PER: Final = ((1, "s"), (60, "min"), (3_600, "h"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,12 @@ def rows(comparisons: Sequence[ScenarioComparison], most: int) -> Sequence[Custo
 def view(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
     """Waits and conclusions for a person."""
     found = [*comparisons.values()]
-    columns = (
-        "customer", "#agendas", "#work", "#wait mean", "#p50", "#p95", "#p99", "#p99 fifo",
-    )  # fmt: skip
+    columns = ("customer", "#agendas", "#work", "#wait mean", "#p95", "#p99", "#p99 fifo")
     lines = [_cells(one) for one in rows(found, SHOWN)]
     insights = [Text(), _insights(comparisons)] if len(comparisons) > 1 else []
     conclusions = (Text.from_markup(line) for line in _conclusions(comparisons))
-    return Group(table(columns, lines), *insights, Text(), *conclusions)
+    parts = (*_sizes(found), table(columns, lines), *insights, Text(), *conclusions)
+    return Group(*parts)
 
 
 def as_json(comparisons: Mapping[str, ScenarioComparison]) -> Mapping[str, Any]:
@@ -78,6 +81,7 @@ def as_json(comparisons: Mapping[str, ScenarioComparison]) -> Mapping[str, Any]:
     return {
         **_headline(found),
         "worst_gap": asdict(worst.gap) if worst and worst.gap else None,
+        "sizes": {one.size: _size_json(one) for one in size_rows(*_times(found))},
         "waits": {one.name: _waits_json(one) for one in rows(found, LISTED)},
         "insights": {
             insight: {
@@ -88,6 +92,71 @@ def as_json(comparisons: Mapping[str, ScenarioComparison]) -> Mapping[str, Any]:
             }
             for insight, comparison in comparisons.items()
         },
+    }
+
+
+def _times(
+    comparisons: Sequence[ScenarioComparison],
+) -> tuple[Sequence[CustomerTimes], Sequence[CustomerTimes]]:
+    """Of every insight whose agendas are known one by one: as it was, and by age."""
+    known = [(one.times, one.fifo_times) for one in comparisons]
+    return [one for one, _ in known if one], [one for _, one in known if one]
+
+
+def _sizes(comparisons: Sequence[ScenarioComparison]) -> Iterator[RenderableType]:
+    """Waits and slowdowns by size, if there are sizes to tell apart."""
+    times, fifo = _times(comparisons)
+    found = size_rows(times, fifo)
+    if len(found) < _MIN_SIZES:
+        return
+    waits = ("customers", "#agendas", "#work", "#wait mean", "#fifo", "#p95", "#fifo")
+    yield table(waits, [_size_cells(one) for one in found])
+    yield Text()
+    slowdowns = ("slowdown", "#p50", "#fifo", "#mean", "#fifo", "#p95", "#fifo")
+    yield table(slowdowns, [_slowdown_cells(one) for one in found])
+    least = duration(min_run_s(times) * _MILLISECONDS)
+    yield Text(f"(wait and run) / run, a run being {least} at least; small: less than half")
+    yield Text("of an equal part of all work, big: more than twice")
+    yield Text()
+
+
+def _size_cells(row: SizeRow) -> list[str]:
+    spans = (row.waits.mean, row.fifo_waits.mean, row.waits.p95, row.fifo_waits.p95)
+    return [
+        f"{row.size} ({row.customers:,})",
+        f"{row.waits.count:,}",
+        f"{row.part:.1%}",
+        *(duration(span * _MILLISECONDS) for span in spans),
+    ]
+
+
+def _slowdown_cells(row: SizeRow) -> list[str]:
+    now, fifo = row.slowdowns, row.fifo_slowdowns
+    pairs = ((now.p50, fifo.p50), (now.mean, fifo.mean), (now.p95, fifo.p95))
+    return [f"{row.size} ({row.customers:,})", *(_times_over(one) for one in chain(*pairs))]
+
+
+def _times_over(value: float) -> str:
+    return f"{value:,.0f}" if value >= _WHOLE_RATIO else f"{value:.1f}"
+
+
+def _size_json(row: SizeRow) -> Mapping[str, Any]:
+    return {
+        "customers": row.customers,
+        "agendas": row.waits.count,
+        "part": round(row.part, 6),
+        **_distribution_json("wait", "_s", row.waits),
+        **_distribution_json("fifo_wait", "_s", row.fifo_waits),
+        **_distribution_json("slowdown", "", row.slowdowns),
+        **_distribution_json("fifo_slowdown", "", row.fifo_slowdowns),
+    }
+
+
+def _distribution_json(name: str, unit: str, found: WaitDistribution) -> Mapping[str, float]:
+    return {
+        f"{name}_mean{unit}": round(found.mean, 6),
+        f"{name}_p50{unit}": round(found.p50, 6),
+        f"{name}_p95{unit}": round(found.p95, 6),
     }
 
 
@@ -111,7 +180,7 @@ def _headline(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
         "agendas": ended,
         "unfinished": sum(one.left for one in comparisons),
         "makespan_s": round(seconds, 6),
-        "agendas_per_s": round(ended / seconds, 3) if seconds > 0 else None,
+        "agendas_per_s": round(ended / seconds, 9) if seconds > 0 else None,
         "quiet": sorted({customer for one in comparisons for customer in one.alone}),
     }
 
@@ -152,22 +221,27 @@ def _row(
     )
 
 
-def _cells(row: CustomerRow) -> list[str]:
+def _cells(row: CustomerRow) -> list[RenderableType]:
     waits = row.waits
-    spans = (waits.mean, waits.p50, waits.p95, waits.p99, row.fifo.p99)
+    spans = (waits.mean, waits.p95, waits.p99, row.fifo.p99)
     return [
-        escape(row.name),
+        _name(row.name),
         f"{waits.count:,}",
-        f"{row.served_s:,.1f} s",
+        duration(row.served_s * _MILLISECONDS),
         *(duration(span * _MILLISECONDS) for span in spans),
     ]
 
 
+def _name(text: str) -> Text:
+    """On one line, cut where the numbers of its row need the room."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
 def _insights(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
     columns = ("insight", "#agendas", "#busy", "#depth", "#Jain", "#gap/bound")
-    cells = [
+    cells: list[list[RenderableType]] = [
         [
-            escape(insight),
+            _name(insight),
             f"{one.fairness.times.started:,}",
             f"{one.fairness.utilisation(one.runners):.0%}",
             f"{one.fairness.depth}",
@@ -193,18 +267,26 @@ def _conclusions(comparisons: Mapping[str, ScenarioComparison]) -> Iterator[str]
         )
     if figures["quiet_p99_over_alone"]:
         yield (
-            f"[bold]Quiet p99 {figures['quiet_p99_over_alone']:.2f} times[/] what it is alone"
-            f" ({escape(', '.join(figures['quiet']))})"
+            f"[bold]Quiet p99 {figures['quiet_p99_over_alone']:.2f} times[/] what it is alone, "
+            f"or a mean run if that is longer: {'; '.join(_quiet(found))}"
         )
     if figures["makespan_over_fifo"]:
         yield (
             f"[bold]Makespan {figures['makespan_over_fifo']:.4f} of FIFO's[/]: "
-            f"{figures['agendas']:,} agendas in {figures['makespan_s']:,.2f} s, "
-            f"{_rate(figures['agendas_per_s'])}/s"
+            f"{figures['agendas']:,} agendas in "
+            f"{duration(figures['makespan_s'] * _MILLISECONDS)}, {_rate(figures)}"
         )
     if figures["unfinished"]:
         unfinished = figures["unfinished"]
         yield f"[bold red]{unfinished:,} agendas never ended[/]: something holds them"
+
+
+def _quiet(comparisons: Sequence[ScenarioComparison]) -> Iterator[str]:
+    for one in comparisons:
+        for customer, waits in one.quiet_waits.items():
+            spans = (wait_distribution(some).p99 for some in (waits, one.alone[customer]))
+            both, alone = (duration(span * _MILLISECONDS) for span in spans)
+            yield f"{escape(customer)} {both}, alone {alone}"
 
 
 def _index_line(figures: Mapping[str, Any]) -> str:
@@ -222,8 +304,9 @@ def _index_line(figures: Mapping[str, Any]) -> str:
 
 def _gap_line(worst: FairnessMetrics, gap: Gap) -> str:
     return (
-        f"[bold]Worst gap {gap.seconds:.3g} s[/], {gap.over_bound:.2f} of its bound "
-        f"{gap.bound:.3g} s with {worst.depth} out at once: {escape(gap.ahead)} "
+        f"[bold]Worst gap {duration(gap.seconds * _MILLISECONDS)}[/], "
+        f"{gap.over_bound:.2f} of its bound {duration(gap.bound * _MILLISECONDS)} with "
+        f"{worst.depth} out at once: {escape(gap.ahead)} "
         f"ahead of {escape(gap.behind)}; the {worst.paired} largest customers "
         "compared in pairs"
     )
@@ -247,8 +330,13 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _rate(per_s: float) -> str:
-    return f"{per_s:,.0f}" if per_s >= _WHOLE_RATE else f"{per_s:.2g}"
+def _rate(figures: Mapping[str, Any]) -> str:
+    """Of agendas, by the largest unit of which many pass."""
+    per_s = figures["agendas_per_s"]
+    whole, unit = next(
+        ((per_s * s, unit) for s, unit in _PER if per_s * s >= 1), (per_s * 86_400, "d")
+    )
+    return f"{whole:,.0f}/{unit}" if whole >= _WHOLE_RATE else f"{whole:.2g}/{unit}"
 
 
 def _shown(value: float | None, digits: int) -> str:

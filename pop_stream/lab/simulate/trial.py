@@ -13,6 +13,7 @@ from pop_stream.lab.fairness_metrics.audit import (
 )
 from pop_stream.lab.fairness_metrics.reweight import WeightChangeEffect, weight_change_effects
 from pop_stream.lab.fairness_metrics.service_log import ServiceLog
+from pop_stream.lab.simulate.sizes import CustomerTimes, customer_times
 from pop_stream.lab.simulator.simulation import simulate, simulate_pool
 from pop_stream.lab.simulator.workload import Arrival, SimulationConfig, SimulationRun
 from pop_stream.model.ids import CustomerId
@@ -51,6 +52,8 @@ class ScenarioComparison:
         reweight_within: Emissions until a new weight was visible in the shares, as
             `fairness_metrics.reweight` has it, by the depth; the worst change, None if none
             can be judged.
+        times: Of every agenda; None on the real stack.
+        fifo_times: The same, first come first served.
     """
 
     fairness: FairnessMetrics
@@ -60,6 +63,8 @@ class ScenarioComparison:
     left: int = 0
     log: ServiceLog = field(default_factory=ServiceLog)
     reweight_within: float | None = None
+    times: CustomerTimes | None = None
+    fifo_times: CustomerTimes | None = None
 
     @property
     def makespan_over_fifo(self) -> float | None:
@@ -78,15 +83,25 @@ class ScenarioComparison:
     def quiet_p99_over_alone(self) -> float | None:
         """The 99th percentile of a quiet customer's waits by what it is alone; the worst one.
 
-        A wait alone counts as a millisecond at least.
+        A wait alone counts as a mean run of that customer's at least, and as a millisecond: on
+        idle runners an agenda of hours waits for milliseconds, of which any wait is a million.
         """
         ratios = (
-            wait_distribution(self.fairness.times.waits[one]).p99
-            / max(wait_distribution(waits).p99, MIN_WAIT_S)
-            for one, waits in self.alone.items()
-            if self.fairness.times.waits.get(one) and waits
+            wait_distribution(waits).p99
+            / max(wait_distribution(self.alone[one]).p99, self._mean_run_s(one), MIN_WAIT_S)
+            for one, waits in self.quiet_waits.items()
         )
         return max(ratios, default=None)
+
+    @property
+    def quiet_waits(self) -> Mapping[CustomerId, Sequence[float]]:
+        """Of each customer that was also run alone, its waits among the others."""
+        waits = self.fairness.times.waits
+        return {one: waits[one] for one in self.alone if self.alone[one] and waits.get(one)}
+
+    def _mean_run_s(self, customer_id: CustomerId) -> float:
+        count = len(self.fairness.times.waits.get(customer_id, ()))
+        return self.fairness.served.get(customer_id, 0.0) / max(1, count)
 
 
 def run_comparisons(
@@ -104,8 +119,7 @@ def run_comparisons(
     }
     fifo = {**runs, **_run({name: _fifo(case) for name, case in first_come.items()}, pool)}
     return {
-        name: _compared(case, runs[name], service_times(fifo[name].log), pool)
-        for name, case in cases.items()
+        name: _compared(case, runs[name], fifo[name].log, pool) for name, case in cases.items()
     }
 
 
@@ -118,17 +132,19 @@ def _run(cases: Mapping[str, Case], pool: int | None) -> Mapping[str, Simulation
 
 
 def _compared(
-    case: Case, run: SimulationRun, fifo: ServiceTimes, pool: int | None
+    case: Case, run: SimulationRun, fifo: ServiceLog, pool: int | None
 ) -> ScenarioComparison:
     judged = measure_fairness(run.log, depth=run.depth)
     return ScenarioComparison(
         fairness=judged,
-        fifo=fifo,
+        fifo=service_times(fifo),
         alone={one: _alone(case, one, pool) for one in case.quiet},
         runners=case.config.environment.runners,
         left=run.left,
         log=run.log,
         reweight_within=change_shown_within(weight_change_effects(run.log), judged.depth),
+        times=customer_times(run.log),
+        fifo_times=customer_times(fifo),
     )
 
 

@@ -1,15 +1,34 @@
-"""The bases of all wire types, and small types that several events carry."""
+"""The bases of all wire types, and small types that several events carry.
+
+Instants and numbers are bounded here, for anyone may write to a public topic: whatever can be
+read can also be reckoned with, stored in a row and written again.
+"""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
+from msgspec.structs import fields
+
+from pop_stream.model.json_types import check_instant
 
 AttemptOutcome = Literal["succeeded", "failed", "stopped"]
 OperationState = Literal["waiting", "running", "succeeded", "failed"]
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 """With an offset on the wire: without one it could not be compared with others."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+"""A number of things, or of an attempt; its sum with another fits a row too."""
+
+Priority = Annotated[int, msgspec.Meta(ge=1, le=9)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+LeaseMs = Annotated[int, msgspec.Meta(ge=0, le=604_800_000)]
+"""At most a week."""
+
+WorkerSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""What an operation took; sums of millions of them stay exact enough."""
 
 
 def _tag(class_name: str) -> str:
@@ -22,6 +41,27 @@ class Struct(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 
     The garbage collector does not track them: what never changes cannot be in a cycle.
     """
+
+    def __post_init__(self) -> None:
+        """Check the instants; called when one is read, too: then the record is unreadable."""
+        for name in _instants_of(type(self)):
+            if (instant := getattr(self, name)) is not None:
+                check_instant(instant)
+
+
+_INSTANT_FIELDS: Final[dict[type[Struct], tuple[str, ...]]] = {}
+
+
+def _instants_of(kind: type[Struct]) -> tuple[str, ...]:
+    """Names of the fields that hold an instant; found once for each class."""
+    names = _INSTANT_FIELDS.get(kind)
+    if names is None:
+        names = _INSTANT_FIELDS[kind] = tuple(
+            one.name
+            for one in fields(kind)
+            if datetime in (one.type, *get_args(one.type)) or Instant in get_args(one.type)
+        )
+    return names
 
 
 class Event(Struct, frozen=True, tag_field="type", tag=_tag):
@@ -44,7 +84,7 @@ class PriorProgress(Struct, frozen=True):
         diagnostics: What had been reported of it by then.
     """
 
-    attempt: int
+    attempt: Count
     state: OperationState
     percent: float = 0.0
     message: str = ""
@@ -71,7 +111,7 @@ class OperationProgress(Struct, frozen=True):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     diagnostics: tuple[Diagnostic, ...] = ()
     reported_at: Instant | None = None
-    tries: int = 1
+    tries: Count = 1
     prior: PriorProgress | None = None
 
 

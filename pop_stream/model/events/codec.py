@@ -23,6 +23,10 @@ from pop_stream.model.events.scheduling import (
     RoutedAgenda,
 )
 
+MAX_EVENT_BYTES: Final = 900_000
+"""The most that one event may hold, encoded. A record holds more: what follows from an event
+carries it on, with more around it."""
+
 _ENCODER: Final = msgspec.json.Encoder()
 _LIFECYCLE: Final = msgspec.json.Decoder(LifecycleEvent | list[LifecycleEvent])
 _READY: Final = msgspec.json.Decoder(ReadyEvent | list[ReadyEvent])

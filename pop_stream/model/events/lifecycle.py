@@ -6,17 +6,22 @@ agenda are in one partition, in the order in which each part wrote them. Folding
 on the order between parts: every event of an attempt carries its number.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from pop_stream.model.events.base import (
     AppendedOperation,
+    Count,
     Diagnostic,
     Event,
     Instant,
+    LeaseMs,
     OperationProgress,
+    Priority,
+    Rank,
     RefusedIssue,
+    WorkerSeconds,
 )
 
 Action = Literal["cancel", "hold", "release", "reprioritise"]
@@ -51,7 +56,7 @@ class AgendaAccepted(AgendaEvent, frozen=True):
     agenda: Raw
     title: str = ""
     link_id: str | None = None
-    priority: int = 5
+    priority: Priority = 5
     operations: tuple[str, ...] = ()
     callback_url: str | None = None
 
@@ -85,18 +90,18 @@ class AgendaCommanded(AgendaEvent, frozen=True):
 
     insight_id: str
     action: Action
-    priority: int | None = None
-    rank: int | None = None
+    priority: Priority | None = None
+    rank: Rank | None = None
     by: str = ""
     reason: str = ""
-    attempt: int = 0
+    attempt: Count = 0
 
 
 class AttemptEvent(AgendaEvent, frozen=True):
     """An event of one attempt; one of an older attempt is recorded but changes nothing."""
 
     insight_id: str
-    attempt: int
+    attempt: Count
 
 
 class AgendaRestarted(AttemptEvent, frozen=True):
@@ -104,13 +109,14 @@ class AgendaRestarted(AttemptEvent, frozen=True):
 
     Attributes:
         routed: The `RoutedAgenda` for the scheduler, of this attempt.
-        keep: Operations whose success and result stay; all others begin anew.
+        reset: Operations that begin anew, without what they appended; all others go on from
+            what earlier attempts left, so that what has succeeded is not run again.
         by: The principal that commanded it.
         reason: In the principal's words.
     """
 
     routed: Raw
-    keep: tuple[str, ...] = ()
+    reset: Literal["all"] | tuple[str, ...] = ()
     by: str = ""
     reason: str = ""
 
@@ -137,8 +143,8 @@ class AgendaHeld(AttemptEvent, frozen=True):
 class AgendaReprioritised(AttemptEvent, frozen=True):
     """The attempt waits with another priority or rank."""
 
-    priority: int
-    rank: int = 0
+    priority: Priority
+    rank: Rank = 0
     by: str = ""
     reason: str = ""
 
@@ -163,16 +169,16 @@ class AgendaClaimed(AttemptEvent, frozen=True):
     """
 
     puller_id: str
-    lease_ms: int
+    lease_ms: LeaseMs
     sync_matched: bool = False
-    idle: int = 0
+    idle: Count = 0
 
 
 class AgendaHeartbeat(AttemptEvent, frozen=True):
     """A heartbeat: the lease runs anew from `at` for `lease_ms`."""
 
     puller_id: str
-    lease_ms: int
+    lease_ms: LeaseMs
 
 
 class AgendaProgressed(AttemptEvent, frozen=True):
@@ -197,14 +203,14 @@ class AgendaStopped(AttemptEvent, frozen=True):
     """A puller stopped the attempt because it was asked to; `spent_s` as in success."""
 
     operations: tuple[OperationProgress, ...] = ()
-    spent_s: dict[str, float] = field(default_factory=dict)
+    spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
 
 
 class AgendaSucceeded(AttemptEvent, frozen=True):
     """All operations succeeded. `spent_s` is worker-seconds by operation type."""
 
     operations: tuple[OperationProgress, ...] = ()
-    spent_s: dict[str, float] = field(default_factory=dict)
+    spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
 
 
 class AgendaFailed(AttemptEvent, frozen=True):
@@ -217,7 +223,7 @@ class AgendaFailed(AttemptEvent, frozen=True):
     message: str
     retryable: bool = True
     operations: tuple[OperationProgress, ...] = ()
-    spent_s: dict[str, float] = field(default_factory=dict)
+    spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -260,3 +266,7 @@ LifecycleEvent = (
     | AgendaCancelled
     | AgendaExpired
 )
+
+SIGNED_EVENTS: Final = (AgendaAccepted, AgendaRefused, AgendaCommanded, AgendaRestarted)
+"""What only ingest and the API may say, and sign: others act on it in a customer's name. All
+else is about an agenda that these two have brought in."""

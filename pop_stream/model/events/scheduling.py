@@ -9,13 +9,23 @@
 - `pop.dead-letters`: records that no part could use, and agendas that failed for good.
 """
 
-from datetime import datetime
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import field
 
-from pop_stream.model.events.base import AttemptOutcome, Event, Instant, RefusedIssue, Struct
+from pop_stream.model.events.base import (
+    AttemptOutcome,
+    Count,
+    Event,
+    Instant,
+    LeaseMs,
+    Priority,
+    Rank,
+    RefusedIssue,
+    Struct,
+    WorkerSeconds,
+)
 from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
 
@@ -40,18 +50,18 @@ class RoutedAgenda(Struct, frozen=True):
     customer_id: str
     accepted_at: Instant
     agenda: msgspec.Raw
-    priority: int = 5
-    rank: int = 0
+    priority: Priority = 5
+    rank: Rank = 0
     fairness_key: str = ""
     operation_types: tuple[str, ...] = ()
-    cost_s: float | None = None
-    attempt: int = 1
+    cost_s: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
+    attempt: Count = 1
     not_before: Instant | None = None
     expires_at: Instant | None = None
     held: bool = False
-    max_attempts: int | None = None
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     backoff: Backoff | None = None
-    run_from: int | None = None
+    run_from: Count | None = None
 
 
 class Origin(Struct, frozen=True, array_like=True):
@@ -93,7 +103,7 @@ class Claim(Struct, frozen=True, array_like=True):
     """
 
     agenda_id: str
-    attempt: int
+    attempt: Count
     sync_matched: bool = False
     by_http: bool = False
 
@@ -102,7 +112,7 @@ class IdleRunners(Struct, frozen=True, array_like=True):
     """How many runners of a puller were idle when it last claimed."""
 
     puller_id: str
-    runners: int
+    runners: Count
 
 
 class Settlement(Struct, frozen=True, array_like=True):
@@ -114,9 +124,9 @@ class Settlement(Struct, frozen=True, array_like=True):
     """
 
     agenda_id: str
-    attempt: int
+    attempt: Count
     outcome: AttemptOutcome
-    spent_s: dict[str, float] = field(default_factory=dict)
+    spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
     retryable: bool = False
     message: str = ""
 
@@ -134,11 +144,11 @@ class Command(Struct, frozen=True, array_like=True):
 
     agenda_id: str
     action: Action
-    priority: int | None = None
-    rank: int | None = None
+    priority: Priority | None = None
+    rank: Rank | None = None
     by: str = ""
     reason: str = ""
-    attempt: int = 0
+    attempt: Count = 0
     origin: Origin | None = None
 
 
@@ -208,11 +218,10 @@ class EmittedAgenda(Struct, frozen=True):
     """An agenda to run now. One record each, never a frame, so that lag counts agendas.
 
     Attributes:
-        attempt: From 1; every event of the puller names it, which fences older attempts.
+        attempt: From 1; every event of the puller names it, which fences older attempts. Above
+            1, what earlier ones left is read over HTTP, `GET /v1/agendas/{id}/progress`.
         lease_ms: Claim and renew within this time, or the agenda is emitted again.
         agenda: The submission as accepted, id included.
-        resumes: Whether operations of it may have succeeded in earlier attempts; their
-            results are read over HTTP, `GET /v1/agendas/{id}/progress`.
         run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
             the agenda has ended in that or a later one, there is nothing left to do.
     """
@@ -220,13 +229,12 @@ class EmittedAgenda(Struct, frozen=True):
     agenda_id: str
     insight_id: str
     customer_id: str
-    attempt: int
+    attempt: Count
     accepted_at: Instant
     emitted_at: Instant
-    lease_ms: int
+    lease_ms: LeaseMs
     agenda: msgspec.Raw
-    resumes: bool = False
-    run_from: int = 0
+    run_from: Count = 0
 
 
 class AttemptStop(Event, frozen=True, tag="attempt.stop"):
@@ -239,7 +247,7 @@ class AttemptStop(Event, frozen=True, tag="attempt.stop"):
 
     agenda_id: str
     insight_id: str
-    attempt: int
+    attempt: Count
     reason: StopReason | Literal["outdated"]
     accepted_at: Instant | None = None
 
@@ -335,7 +343,7 @@ class QueuedAgendaStatus(Struct, frozen=True):
     rises_at: Instant | None = None
     eta_s: float | None = None
     customer: CustomerShare | None = None
-    attempt: int = 0
+    attempt: Count = 0
     until: Instant | None = None
     why: WaitReason | None = None
     stopping: StopReason | Literal[""] = ""
@@ -346,7 +354,7 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
 
     agenda_id: str
     state: QueueState
-    attempt: int
+    attempt: Count
 
 
 EmissionLimit = Literal["max_in_flight", "pool", ""]
@@ -373,7 +381,7 @@ class QueueDescribed(Event, frozen=True):
 
     insight_id: str
     query_id: str
-    at: datetime
+    at: Instant
     algorithm: str
     ready: int
     lag: int

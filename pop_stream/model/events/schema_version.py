@@ -16,6 +16,9 @@ SCHEMA_VERSION: Final = 1
 SCHEMA_HEADER: Final = "pop-schema"
 """The header with the version, in digits."""
 
+UNREADABLE_HEADER: Final = "pop-unreadable"
+"""The header, with the reason, of what stands for records that could not be read."""
+
 _VERSION_HEADER: Final = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
 _VERSION_HEADERS: Final = (_VERSION_HEADER,)
 _MIN_VERSION: Final = max(SCHEMA_VERSION - 1, 1)
@@ -24,6 +27,7 @@ _READABLE: Final = frozenset(
     b"%d" % version for version in range(_MIN_VERSION, _MAX_VERSION + 1)
 )
 _MAX_SHOWN: Final = 20
+_MAX_REASON: Final = 200
 
 
 class VersionedRecord(Protocol):
@@ -54,7 +58,7 @@ def checked_value(record: VersionedRecord) -> bytes | None:
 
     Raises:
         UnreadableRecordError: If its version is not among those that this code reads; the
-            message names the version and those.
+            message names the version and those. Or if it stands for what could not be read.
     """
     if not record.headers or record.headers == _VERSION_HEADERS:
         return record.value
@@ -64,4 +68,6 @@ def checked_value(record: VersionedRecord) -> bytes | None:
             readable = f"{_MIN_VERSION} to {_MAX_VERSION}"
             msg = f"of schema version {shown!r}, but {readable} can be read here"
             raise UnreadableRecordError(msg)
+        if name == UNREADABLE_HEADER and record.value is None:
+            raise UnreadableRecordError((version or b"").decode(errors="replace")[:_MAX_REASON])
     return record.value

@@ -7,6 +7,7 @@ order are the state after a restart. The package says what survives and what doe
 `apply_relayed` and `apply_tick` apply whole events of `pop.ready`.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -73,7 +74,7 @@ class IdleRunnerCounts:
     """By puller, how many more agendas it could start at once, as in its last claim."""
 
     def __init__(self) -> None:
-        self._reported: dict[str, tuple[int, float]] = {}
+        self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def update(self, idle: Mapping[str, int], now: float) -> None:
         """Replace the counts of these pullers; `now` is in seconds since the epoch."""
@@ -81,7 +82,7 @@ class IdleRunnerCounts:
             self._reported.pop(puller_id, None)
             self._reported[puller_id] = (max(0, count), now)
         while len(self._reported) > MAX_PULLERS:
-            del self._reported[next(iter(self._reported))]
+            self._reported.popitem(last=False)
 
     def count(self, now: float) -> int:
         """Idle runners by the counts that are fresh; a clock that was set back gives none."""

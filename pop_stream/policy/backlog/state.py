@@ -6,6 +6,7 @@ through `BacklogState`, so that these never disagree. It does what it is called 
 and `commands` decide which moves are allowed.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -53,7 +54,7 @@ class EndedReruns:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, int] = {}
+        self._last: OrderedDict[str, int] = OrderedDict()
         self._changed: dict[str, int] = {}
 
     def remember(self, agenda_id: str, attempt: int) -> None:

@@ -21,7 +21,9 @@ from pop_stream.model.errors import (
     MissingDefinitionError,
     SubmissionError,
 )
+from pop_stream.model.events.codec import MAX_EVENT_BYTES
 from pop_stream.model.identity import ANYONE, Principal, Role
+from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.model.template import TEMPLATE_RUN, TemplateRun, expand, with_own_customer
 from pop_stream.model.tenancy import candidate_ids, display_id, qualified_id
 from pop_stream.model.trace import Trace
@@ -186,15 +188,39 @@ class Admission:
     Args:
         definitions: Whose insights an agenda must fit, and whose templates are run.
         max_agenda_bytes: Of an agenda as it is sent.
+        defined_customers_only: Whether agendas of customers that are not defined are refused.
+        before: By older definitions; its router goes on if only templates have changed.
 
     Attributes:
+        definitions: Those of that moment.
         router: Over the insights of that moment.
     """
 
-    def __init__(self, definitions: Definitions, *, max_agenda_bytes: int) -> None:
-        self.router = InsightRouter(definitions.insights.values(), definitions.customers)
+    def __init__(
+        self,
+        definitions: Definitions,
+        *,
+        max_agenda_bytes: int,
+        defined_customers_only: bool = False,
+        before: "Admission | None" = None,
+    ) -> None:
+        self.definitions: Definitions = definitions
+        self.defined_customers_only = defined_customers_only
+        self.router: InsightRouter = (
+            before.router
+            if before is not None and definitions.schedules_like(before.definitions)
+            else InsightRouter(
+                definitions.insights.values(),
+                definitions.customers,
+                defined_only=defined_customers_only,
+            )
+        )
         self._templates = definitions.templates
-        self._max_agenda_bytes = max_agenda_bytes
+        self.max_agenda_bytes = max_agenda_bytes
+
+    def callback_url(self, agenda: Agenda) -> str | None:
+        """Where its customer wants to be notified of agendas that name no place themselves."""
+        return self.definitions.customer(CustomerId(agenda.customer_id)).callback_url
 
     def admit(
         self,
@@ -224,7 +250,7 @@ class Admission:
         agenda = self.parse(raw, principal)
         if agenda.trace is None and trace is not None:
             agenda = agenda.model_copy(update={"trace": trace})
-        check_sender(principal, agenda.customer_id)
+        self.check_sender(principal, agenda.customer_id)
         return self.admit_agenda(agenda, principal, new_id=new_id, suggested_id=suggested_id)
 
     def parse(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
@@ -243,44 +269,118 @@ class Admission:
         new_id: Callable[[], str],
         suggested_id: str | None = None,
     ) -> Submission:
-        """The submission that a sound agenda makes, which the sender may submit; see `admit`.
+        """The submission that a sound agenda makes; see `admit`.
+
+        Args:
+            agenda: Of a customer for whom its sender may submit, see `check_sender`.
+            principal: Who sent it.
+            new_id: Makes its id, if nobody chose one.
+            suggested_id: As in `admit`; of no account for another's agenda.
 
         Raises:
+            AgendaTooLargeError: If it is too large, written out and with what was filled in.
+            ForbiddenError: If the sender submits for another customer, and the agenda names its
+                id, or goes to an insight that is not the sender's own.
             MissingDefinitionError: If it fits no insight.
+            SubmissionError: If it is too large for the events that carry it.
         """
         insight_id = self.router.route(agenda)
+        if not principal.speaks_for(agenda.customer_id):
+            self._check_on_behalf(agenda, insight_id, principal)
+            suggested_id = None
         named = agenda.id or suggested_id
         agenda_id = qualified_id(named, principal.customer_id) if named else new_id()
         if agenda_id != agenda.id:
             agenda = agenda.model_copy(update={"id": agenda_id})
+        value = encode_agenda(agenda)
+        self.check_size(value, agenda)
         return Submission(
             agenda=agenda,
             agenda_id=agenda_id,
             visible_id=display_id(agenda_id, principal.customer_id),
             insight_id=insight_id,
-            value=encode_agenda(agenda),
+            value=value,
             is_named=named is not None,
         )
 
-    def check_size(self, text: bytes | bytearray) -> None:
-        """Check the JSON text of an agenda.
+    def check_sender(self, sender: Principal, customer_id: str | None) -> None:
+        """Check that the sender may submit, and for the customer, as far as one is named.
+
+        Raises:
+            ForbiddenError: If it may not.
+        """
+        if customer_id is not None:
+            self.check_customer(sender, customer_id)
+        if not sender.has_role(Role.SUBMIT):
+            msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"
+            raise ForbiddenError(msg)
+
+    def check_customer(self, sender: Principal, customer_id: str) -> None:
+        """Check that what the sender submits may be the customer's.
+
+        It may be its own, and of customers that say so in their `submitters`. That an insight
+        of the sender's serves them is not enough: the sender decides that alone, and what it
+        submits is on their account.
+
+        Raises:
+            ForbiddenError: If it may not.
+        """
+        if sender.speaks_for(customer_id):
+            return
+        customer = self.definitions.customers.get(CustomerId(customer_id))
+        if customer is None or sender.customer_id not in customer.submitters:
+            msg = (
+                f"{sender.name} submits for customer {sender.customer_id!r} only, and for "
+                "those that name it in their `submitters`"
+            )
+            raise ForbiddenError(msg)
+
+    def _check_on_behalf(
+        self, agenda: Agenda, insight_id: InsightId, sender: Principal
+    ) -> None:
+        if self.definitions.insights[insight_id].ownership.owner != sender.customer_id:
+            msg = "only what goes to an insight of one's own can be submitted for others"
+            raise ForbiddenError(msg)
+        if agenda.id is not None:
+            msg = "ids are in the name space of the agenda's customer; leave id out"
+            raise ForbiddenError(msg)
+
+    def check_size(self, text: bytes | bytearray, agenda: Agenda | None = None) -> None:
+        """Check the JSON text of an agenda: as it was sent, or as it is kept.
+
+        Every entry point checks what is kept, so what one has let in no other refuses. A trace
+        counts for nothing, as ingest may add it to what the API has let in.
+
+        Args:
+            text: The text.
+            agenda: Which it is, once that is known; then its events must fit, too.
 
         Raises:
             AgendaTooLargeError: If it is too large.
+            SubmissionError: If an event with it would be.
         """
-        if len(text) > self._max_agenda_bytes:
-            raise AgendaTooLargeError(len(text), self._max_agenda_bytes)
+        size = len(text)
+        if agenda is not None and agenda.trace is not None:
+            size -= len(agenda.trace.model_dump_json(exclude_defaults=True)) + _TRACE_KEY_BYTES
+        if size > self.max_agenda_bytes:
+            raise AgendaTooLargeError(size, self.max_agenda_bytes)
+        if agenda is not None:
+            _check_events(agenda, size)
 
 
-def check_sender(sender: Principal, customer_id: str | None) -> None:
-    """Check that the sender may submit, and for the customer, as far as one is named.
+_TRACE_KEY_BYTES: Final = len(',"trace":')
 
-    Raises:
-        ForbiddenError: If it may not.
-    """
-    if customer_id is not None and not sender.speaks_for(customer_id):
-        msg = f"{sender.name} submits for customer {sender.customer_id!r} only"
-        raise ForbiddenError(msg)
-    if not sender.has_role(Role.SUBMIT):
-        msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"
-        raise ForbiddenError(msg)
+_EVENT_FIELDS_BYTES: Final = 16_000
+"""More than an event has beside the agenda, and the names or types of its operations."""
+
+
+def _check_events(agenda: Agenda, size: int) -> None:
+    """Refuse what no record could carry: events list names and types beside the agenda."""
+    total = size + _EVENT_FIELDS_BYTES
+    if size + total > MAX_EVENT_BYTES:  # names and types are part of the agenda
+        names = len(msgspec.json.encode([one.name for one in agenda.operations]))
+        types = len(msgspec.json.encode([one.type for one in agenda.operations]))
+        total += max(names, types)
+    if total > MAX_EVENT_BYTES:
+        message = f"grows beyond {MAX_EVENT_BYTES} bytes in an event; split it in several"
+        raise SubmissionError([Issue("agenda", f"{total} bytes", message)])

@@ -70,13 +70,17 @@ class InsightRouter:
     Args:
         insights: All that are in force.
         customers: Those that are defined; any other has the defaults.
+        defined_only: Whether agendas of any other are refused.
     """
 
     def __init__(
         self,
         insights: Iterable[Insight],
         customers: Mapping[CustomerId, Customer] | None = None,
+        *,
+        defined_only: bool = False,
     ) -> None:
+        self._defined_only = defined_only
         self._insights = {insight.id: insight for insight in insights}
         self._customers = customers or {}
         self._by_value: dict[tuple[Mapper, str], list[_RouteMatch]] = {}
@@ -98,9 +102,12 @@ class InsightRouter:
         customer's default insight takes it.
 
         Raises:
-            MissingDefinitionError: If there is no insight for it.
+            MissingDefinitionError: If there is no insight for it, or its customer must be
+                defined and is not.
         """
         customer = self._customers.get(CustomerId(agenda.customer_id))
+        if customer is None and self._defined_only:
+            raise MissingDefinitionError([_undefined_customer(agenda.customer_id)])
         preferred = _preferred_insight(agenda)
         fits = [
             fit
@@ -245,6 +252,15 @@ def _params(params: Mapping[str, object]) -> Iterable[str]:
     for key, value in params.items():
         if isinstance(value, str | int | float):
             yield f"{key}={value}".casefold()
+
+
+def _undefined_customer(customer_id: str) -> Issue:
+    return Issue(
+        "customer_id",
+        customer_id,
+        "is not defined, and only defined customers may submit here; define the customer, or "
+        "correct the id",
+    )
 
 
 def _no_insight(agenda: Agenda) -> Issue:

@@ -7,13 +7,13 @@ before goes into the history, and operations keep what the rerun says they keep.
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.agenda import MAX_OPERATIONS_BYTES, all_operations, parse_agenda
 from pop_stream.model.errors import SubmissionError, TransitionError, UnreadableRecordError
 from pop_stream.model.events.base import AppendedOperation, OperationProgress, PriorProgress
 from pop_stream.model.events.codec import decode_routed
@@ -40,6 +40,7 @@ from pop_stream.model.events.lifecycle import (
     AttemptEvent,
     LifecycleEvent,
 )
+from pop_stream.model.events.scheduling import MAX_MESSAGE_LENGTH
 from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, State, step
 from pop_stream.policy.lifecycle.summary import (
     PastAttempt,
@@ -51,6 +52,17 @@ from pop_stream.policy.lifecycle.summary import (
 
 MAX_HISTORY: Final = 100
 """Attempts of an agenda whose history is kept; the oldest are forgotten first."""
+
+MAX_HISTORY_BYTES: Final = 256 * 1024
+"""Of that history, as JSON: it is part of a row that every event rewrites."""
+
+MAX_RESULTS_BYTES: Final = 16 * 1024 * 1024
+"""Of all results of an agenda, which are read together."""
+
+RESULT_NOT_KEPT: Final = (
+    f"its result was not kept: those of an agenda have {MAX_RESULTS_BYTES:,} bytes at most; "
+    "store results elsewhere, and report where they are"
+)
 
 _OUTCOMES: Final = {
     State.RETRYING: "failed",
@@ -77,12 +89,7 @@ def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
     kept = {name: one for name, one in left.items() if one is not None}
     appended = summary.appended
     if isinstance(event, AgendaRestarted):
-        kept = {
-            name: kept[name]
-            for name in event.keep
-            if name in kept and kept[name].state == "succeeded"
-        }
-        appended, kept = _without_orphans(appended, kept)
+        appended, kept = _reset(appended, kept, event.reset)
     elif summary.state.is_terminal:
         msg = f"{event.agenda_id} ended before its attempt {event.attempt}"
         raise TransitionError(msg)
@@ -146,16 +153,23 @@ def _carry_over(one: OperationProgress, attempt: int) -> OperationProgress | Non
     return OperationProgress(name=one.name, state="waiting", prior=prior)
 
 
-def _without_orphans(
-    appended: tuple[AppendedOperation, ...], kept: Mapping[str, OperationProgress]
+def _reset(
+    appended: tuple[AppendedOperation, ...],
+    left: dict[str, OperationProgress],
+    names: Literal["all"] | tuple[str, ...],
 ) -> tuple[tuple[AppendedOperation, ...], dict[str, OperationProgress]]:
-    """Without those whose appender begins anew: it will append them again, or others."""
-    remaining = dict(kept)
-    while orphans := [one for one in appended if one.by not in remaining]:
-        appended = tuple(one for one in appended if one.by in remaining)
-        for one in orphans:
-            remaining.pop(appended_name(one), None)
-    return appended, remaining
+    """Without what these operations left, and without what they appended.
+
+    They will append that again, or other operations. Whatever was appended since the names were
+    chosen goes with its appender too.
+    """
+    if names == "all":
+        return (), {}
+    gone = {*names}
+    while orphans := [one for one in appended if one.by in gone]:
+        appended = tuple(one for one in appended if one.by not in gone)
+        gone.update(map(appended_name, orphans))
+    return appended, {name: one for name, one in left.items() if name not in gone}
 
 
 def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
@@ -169,7 +183,13 @@ def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
         message=summary.message,
         diagnostics=summary.diagnostics,
     )
-    return (*summary.history, past)[-MAX_HISTORY:]
+    history = (*summary.history, past)[-MAX_HISTORY:]
+    while history and len(msgspec.json.encode(history)) > MAX_HISTORY_BYTES:
+        if len(history) == 1:
+            brief = past.message[:MAX_MESSAGE_LENGTH]
+            return (replace(past, message=brief, diagnostics=()),)
+        history = history[1:]
+    return history
 
 
 _RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
@@ -271,12 +291,26 @@ def _progress_on(summary: Summary, event: AgendaProgressed | AgendaStopped) -> S
 
 
 def _append(summary: Summary, appended: tuple[AppendedOperation, ...]) -> Summary:
-    """With what is new by name; of one name with different contents, the first."""
-    names = {*summary.operation_names}
+    """With what is new by name, ignoring case; of one name with different contents, the first.
+
+    Raises:
+        TransitionError: If one is no operation, as a foreign puller may write it: nobody could
+            ever run it.
+    """
+    known = {bytes(one.operation) for one in summary.appended}
+    try:
+        all_operations((), [one for one in appended if bytes(one.operation) not in known])
+    except SubmissionError as error:
+        msg = f"an appended operation of {summary.agenda_id} is none: {error}"
+        raise TransitionError(msg) from error
+    names = {name.casefold() for name in summary.operation_names}
     by_name: dict[str, AppendedOperation] = {}
     for one in sorted((*summary.appended, *appended), key=_appending_order):
-        by_name.setdefault(appended_name(one), one)
+        by_name.setdefault(appended_name(one).casefold(), one)
     appended = tuple(one for name, one in by_name.items() if name not in names)
+    if (size := sum(len(one.operation) for one in appended)) > MAX_OPERATIONS_BYTES:
+        msg = f"{summary.agenda_id} has {size} bytes of appended operations with this event"
+        raise TransitionError(msg)
     return summary if appended == summary.appended else replace(summary, appended=appended)
 
 
@@ -355,9 +389,29 @@ def _merge(
         if known is None or _is_further(one, known):
             prior = known.prior if known else None
             changed[one.name] = replace(one, prior=prior) if prior else one
-    return (
-        replace(summary, operations={**summary.operations, **changed}) if changed else summary
-    )
+    if not changed:
+        return summary
+    return replace(summary, operations=_bounded_results(summary.operations, changed))
+
+
+def _bounded_results(
+    known: Mapping[str, OperationProgress], changed: dict[str, OperationProgress]
+) -> Mapping[str, OperationProgress]:
+    """All operations, without the results of those that changed if all have too many bytes."""
+    operations = {**known, **changed}
+    if not any(map(_result_bytes, changed.values())):
+        return operations
+    left = MAX_RESULTS_BYTES - sum(map(_result_bytes, operations.values()))
+    for name in reversed(changed):
+        if left >= 0:
+            break
+        left += _result_bytes(operations[name])
+        operations[name] = replace(changed[name], result=UNSET, message=RESULT_NOT_KEPT)
+    return operations
+
+
+def _result_bytes(one: OperationProgress) -> int:
+    return 0 if one.result is UNSET else len(one.result)
 
 
 def _is_further(one: OperationProgress, known: OperationProgress) -> bool:

@@ -8,12 +8,19 @@ from typing import Final, Literal
 from msgspec import Raw
 from msgspec.structs import replace
 
-from pop_stream.model.agenda import Agenda, Operation, dependencies, routed_agenda
+from pop_stream.model.agenda import (
+    Agenda,
+    Operation,
+    all_operations,
+    dependencies,
+    routed_agenda,
+)
 from pop_stream.model.errors import Issue, StateError, SubmissionError
+from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.lifecycle import Action, AgendaRestarted
 from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, OUTCOMES, State
-from pop_stream.policy.lifecycle.summary import Summary
+from pop_stream.policy.lifecycle.summary import Summary, appended_name
 
 RerunScope = Literal["all", "failed"]
 
@@ -85,8 +92,8 @@ def restart_event(  # noqa: PLR0913  # each is a choice of whoever wants it
     Args:
         summary: Of the agenda, which has ended, with its operations.
         agenda: As it was accepted.
-        again: All operations; those that did not succeed; or those named, with every
-            operation that depends on one of them.
+        again: All operations, without those that were appended; those that did not succeed,
+            from where they were; or those named and all that follows from them, see `reset`.
         hold: Whether it is to wait until it is released: a reset without running.
         by: Who wants it.
         reason: In that one's words.
@@ -116,26 +123,33 @@ def restart_event(  # noqa: PLR0913  # each is a choice of whoever wants it
         insight_id=summary.insight_id,
         attempt=attempt,
         routed=Raw(encode(routed)),
-        keep=kept_operations(summary, agenda.operations, again),
+        reset=reset(all_operations(agenda.operations, summary.appended), summary, again),
         by=by,
         reason=reason,
     )
 
 
-def kept_operations(
-    summary: Summary, operations: Collection[Operation], again: RerunScope | Collection[str]
-) -> tuple[str, ...]:
-    """Names of the operations whose success stays, in the agenda's order.
+def reset(
+    operations: Collection[Operation], summary: Summary, again: RerunScope | Collection[str]
+) -> Literal["all"] | tuple[str, ...]:
+    """Names of the operations that begin anew, in the agenda's order.
+
+    They are those chosen, all that depend on one of them, and all that one of them appended, by
+    however many steps. Without any, the attempt goes on where the one before it ended.
+
+    Args:
+        operations: All that the agenda has.
+        summary: Says who appended what.
+        again: As in `restart_event`.
 
     Raises:
         SubmissionError: If an operation is named that the agenda does not have.
     """
-    if again == "all":
-        return ()
-    chosen = set() if again == "failed" else _known(again, operations)
-    anew = _with_dependants(chosen, operations)
-    done = {name for name, one in summary.operations.items() if one.state == "succeeded"}
-    return tuple(one.name for one in operations if one.name in done and one.name not in anew)
+    if again == "all" or again == "failed":  # noqa: PLR1714  # a set would not narrow the type
+        return "all" if again == "all" else ()
+    anew = _with_followers(_known(again, operations), operations, summary.appended)
+    names = tuple(one.name for one in operations if one.name in anew)
+    return "all" if len(names) == len(operations) else names
 
 
 def _known(names: Collection[str], operations: Collection[Operation]) -> set[str]:
@@ -147,15 +161,20 @@ def _known(names: Collection[str], operations: Collection[Operation]) -> set[str
     return set(names)
 
 
-def _with_dependants(chosen: set[str], operations: Collection[Operation]) -> set[str]:
-    """The chosen operations and all that depend on one of them, by however many steps."""
-    dependants: dict[str, list[str]] = {}
+def _with_followers(
+    chosen: set[str],
+    operations: Collection[Operation],
+    appended: Collection[AppendedOperation],
+) -> set[str]:
+    followers: dict[str, list[str]] = {}
     for one in operations:
         for name in dependencies(one):
-            dependants.setdefault(name, []).append(one.name)
+            followers.setdefault(name, []).append(one.name)
+    for new in appended:
+        followers.setdefault(new.by, []).append(appended_name(new))
     reached, ahead = set(chosen), [*chosen]
     while ahead:
-        for name in dependants.get(ahead.pop(), ()):
+        for name in followers.get(ahead.pop(), ()):
             if name not in reached:
                 reached.add(name)
                 ahead.append(name)

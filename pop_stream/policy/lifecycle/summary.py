@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from pop_stream.model.agenda import Operation, all_operations, parse_agenda
 from pop_stream.model.events.base import (
     AppendedOperation,
     Diagnostic,
@@ -99,29 +100,56 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def percent(self) -> float:
-        """Mean over all operations; an ended one counts 100, whatever its outcome."""
+        """Mean over all operations; an ended one counts 100, whatever its outcome.
+
+        What an agenda was accepted with has succeeded once it has, if nobody said otherwise:
+        a foreign puller need not report on operations.
+        """
+        names = dict.fromkeys((*self.all_names, *self.operations))
+        progress = [self.operations.get(name) for name in names]
+        if not progress:
+            return 100.0 if self.state is State.SUCCEEDED else 0.0
+        unknown = 0.0
         if self.state is State.SUCCEEDED:
-            return 100.0
-        known = len(self.operation_names) + len(self.appended)
-        total = max(known, len(self.operations))
-        if not total:
-            return 0.0
-        return fsum(map(percent_of, self.operations.values())) / total
+            unknown = 100.0 * progress[: len(self.operation_names)].count(None)
+        return (fsum(map(percent_of, filter(None, progress))) + unknown) / len(progress)
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Names of `model.agenda.all_operations`: of those accepted, then of those appended."""
+        return (*self.operation_names, *map(appended_name, self.appended))
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Of these, those that have not succeeded."""
+        known = self.operations
+        return tuple(
+            name
+            for name in self.all_names
+            if name not in known or known[name].state != "succeeded"
+        )
+
+
+def operations_of(summary: Summary) -> tuple[Operation, ...]:
+    """All operations of an accepted agenda, as `model.agenda.all_operations` has them.
+
+    Raises:
+        SubmissionError: If the agenda is not understood any more.
+    """
+    agenda = parse_agenda(summary.body, is_accepted=True)
+    return all_operations(agenda.operations, summary.appended)
 
 
 class _OperationName(msgspec.Struct):
-    name: str = ""
+    name: str
 
 
 _NAMED: Final = msgspec.json.Decoder(_OperationName)
 
 
 def appended_name(one: AppendedOperation) -> str:
-    """The name of an appended operation; empty if a foreign puller gave none."""
-    try:
-        return _NAMED.decode(one.operation).name
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
+    """The name of an appended operation."""
+    return _NAMED.decode(one.operation).name
 
 
 def percent_of(one: OperationProgress) -> float:

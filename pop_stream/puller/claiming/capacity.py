@@ -12,7 +12,7 @@ as that is so rare that its expected cost for an agenda is below that of a claim
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from math import ceil, inf
 from time import monotonic
 from typing import Final
@@ -26,7 +26,7 @@ class RunDurations:
 
     def __init__(self) -> None:
         # In the order in which they began: the first is the next to become a long one.
-        self._short: Counter[float] = Counter()
+        self._short: OrderedDict[float, int] = OrderedDict()
         self._long: Counter[float] = Counter()
         self._long_started_sum_s = 0.0
         self._long_count = 0
@@ -37,7 +37,7 @@ class RunDurations:
 
     def begin(self, now_s: float) -> None:
         """A run begins."""
-        self._short[now_s] += 1
+        self._short[now_s] = self._short.get(now_s, 0) + 1
         self._count += 1
 
     def end(self, started_s: float) -> None:
@@ -70,7 +70,7 @@ class RunDurations:
         return self._long_count, now_s - self._long_started_sum_s / self._long_count
 
 
-def _take(counts: Counter[float], key: float) -> None:
+def _take(counts: dict[float, int], key: float) -> None:
     counts[key] -= 1
     if not counts[key]:
         del counts[key]

@@ -1,6 +1,7 @@
 """Claims records: publishes `agenda.claimed` for each new attempt among them."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +40,7 @@ class AttemptWindow:
             msg = f"size must be at least 1, got {size}"
             raise ValueError(msg)
         self._size = size
-        self._newest: dict[str, tuple[int, datetime]] = {}
+        self._newest: OrderedDict[str, tuple[int, datetime]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._newest)
@@ -57,7 +58,7 @@ class AttemptWindow:
         newest.pop(agenda_id, None)  # so that it moves to the end, and is forgotten last
         newest[agenda_id] = (attempt, max(of, accepted_at))
         if len(newest) > self._size:
-            del newest[next(iter(newest))]
+            newest.popitem(last=False)
         return True
 
     def forget(self, agenda_id: str, attempt: int) -> None:

@@ -91,7 +91,7 @@ async def _wait_for_topics(
     while not stop.is_set():
         probe = clients.consumer(settings, client_id=f"puller.{insight_id}", group_id=None)
         try:
-            async with clients.started(probe):
+            async with probe:
                 while not stop.is_set():
                     # Only what exists is asked for by name: asking for another may create it.
                     existing: Set[str] = await clients.shield_until_answered(probe.topics())

@@ -13,9 +13,11 @@ lets those end that run. `operation_retrier.OperationRetrier` tries one operatio
 time limit and pauses. `operation_run.OperationRun` is the state of an operation, and
 whether it has changes that are not published yet; handlers in threads write to it.
 
-`prior_results.PriorResultsReader` asks the API what earlier attempts left. An agenda with
-several operations waits for the answer as long as it takes: to run an operation again that
-has succeeded would be wrong, to wait is only late.
+`prior_results.PriorResultsReader` asks the API what earlier attempts left. An attempt after the
+first waits for the answer as long as it takes, also of an agenda that came with one operation,
+which may have appended others: to run one again that has succeeded, or to leave one out,
+would be wrong, to wait is only late. An attempt has succeeded once all operations have: what
+waits for an operation that is no more fails it.
 
 What a handler does is not undone. One that ignores its cancellation is left behind after five
 seconds; its thread goes on, and nothing that it reports counts.

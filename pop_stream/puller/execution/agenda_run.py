@@ -18,6 +18,7 @@ from pop_stream.model import references
 from pop_stream.model.agenda import (
     Agenda,
     Operation,
+    all_operations,
     dependencies,
     encode_operation,
     new_operations,
@@ -31,6 +32,7 @@ from pop_stream.puller.execution.operation_retrier import (
     RetriesExhaustedError,
 )
 from pop_stream.puller.execution.operation_run import OperationRun
+from pop_stream.puller.handlers.errors import FinalError
 from pop_stream.puller.handlers.invocation import (
     AppendTo,
     AttemptContext,
@@ -74,6 +76,11 @@ class Dag:
             if not self._waits[dependent]:
                 self.ready.append(self._operations[dependent])
 
+    @property
+    def waiting(self) -> Mapping[str, Operation]:
+        """Those that wait for others; once nothing runs, what they wait for cannot come."""
+        return {name: self._operations[name] for name, waits in self._waits.items() if waits}
+
     def skip(self, known: Iterable[str]) -> None:
         """Count operations as done that need not run, as far as their dependencies are."""
         names = set(known)
@@ -99,14 +106,14 @@ class PriorResults:
         succeeded: Results of operations that ended well, JSON or empty for none; these are
             not run again, and not reported again.
         unfinished: How far others had come.
-        appended: Operations that the agenda has besides those it came with.
+        appended: What the agenda has besides the operations it came with.
         final_state: How the agenda has ended, if it has: the scheduler counted the
             attempt as lost before its end was reported.
     """
 
     succeeded: Mapping[str, bytes] = field(default_factory=dict)
     unfinished: Mapping[str, PriorProgress] = field(default_factory=dict)
-    appended: tuple[Operation, ...] = ()
+    appended: tuple[AppendedOperation, ...] = ()
     final_state: str = ""
 
 
@@ -118,6 +125,9 @@ class AgendaRun:
         agenda: Its agenda, parsed.
         run_context: Shared by all runs of a puller.
         earlier: From attempts before this one.
+
+    Raises:
+        SubmissionError: If something that was appended is no operation.
     """
 
     def __init__(
@@ -128,7 +138,7 @@ class AgendaRun:
         earlier: PriorResults | None = None,
     ) -> None:
         self._prior = earlier or PriorResults()
-        self._operations = [*agenda.operations, *self._prior.appended]
+        self._operations = [*all_operations(agenda.operations, self._prior.appended)]
         self._run_context = run_context
         self._changed: deque[OperationRun] = deque()
         self._appended: list[AppendedOperation] = []
@@ -185,7 +195,19 @@ class AgendaRun:
             async with asyncio.TaskGroup() as self._group:
                 self._workers = 1
                 await self._work()
+        if not self._failure:
+            self._fail_stuck()
         return self._failure
+
+    def _fail_stuck(self) -> None:
+        """What still waits will never run: what it waits for was appended, and is no more."""
+        for operation in self._dag.waiting.values():
+            known = {one.name for one in self._operations}
+            missing = ", ".join(sorted(dependencies(operation) - known)) or "one another"
+            msg = f"it waits for {missing}, which nothing has appended; rerun all operations"
+            one = OperationRun(operation, self._changed)
+            one.fail(msg, self._run_context.clock.now())
+            self._fail(one, FinalError(msg))
 
     def _attempt_context(self, emitted: EmittedAgenda, agenda: Agenda) -> AttemptContext:
         return AttemptContext(

@@ -36,8 +36,12 @@ _log = structlog.get_logger()
 
 STOPPED: Final = Failure("puller stopped", retryable=True)
 
-MAX_WAITING_WITHOUT_RUNNER: Final = 100
+MAX_WAITING_WITHOUT_RUNNER: Final = 1_000
 """Most attempts that wait for earlier results without a runner; others wait with theirs."""
+
+LONE_OPERATION_WAITS_S: Final = 5.0
+"""How long a retry of an agenda that came with one operation waits for what earlier attempts
+left, if nobody can say it; then it begins anew, as its first attempt did."""
 
 CLEAN_UP_S: Final = 5.0
 """How long cancelled handlers have until the puller stops without them."""
@@ -222,17 +226,17 @@ class AttemptExecutor:
     async def _run(self, active: ActiveAttempt) -> Failure | None:
         try:
             agenda = parse_agenda(bytes(active.emitted.agenda), is_accepted=True)
+            if agenda.trace is not None:
+                structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
+            prior_results = await self._prior_results(active, agenda)
+            if prior_results is not None and prior_results.final_state:
+                return failure_of_ended(prior_results.final_state)
+            active.run = AgendaRun(active.emitted, agenda, self._run_context, prior_results)
         except SubmissionError as error:
             at = self._run_context.clock.now()
             reason = message(f"the agenda is not sound: {error}")
             diagnostic = Diagnostic(message=reason, at=at, code=error.code)
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
-        if agenda.trace is not None:
-            structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
-        prior_results = await self._prior_results(active, agenda)
-        if prior_results is not None and prior_results.final_state:
-            return failure_of_ended(prior_results.final_state)
-        active.run = AgendaRun(active.emitted, agenda, self._run_context, prior_results)
         return await active.run.run()
 
     async def _prior_results(
@@ -241,8 +245,6 @@ class AttemptExecutor:
         emitted = active.emitted
         if emitted.attempt == 1 or self._prior_results_reader is None:
             return None
-        if not emitted.resumes:
-            return await self._prior_results_reader.read_if_soon(emitted)
 
         def report_wait(reason: str) -> None:
             waits = OperationProgress(
@@ -251,9 +253,9 @@ class AttemptExecutor:
             at = self._run_context.clock.now()
             self._reporter.add(progress_events(emitted, AttemptChanges([waits]), at=at))
 
-        return await self._wait_without_runner(
-            active, self._prior_results_reader.read(emitted, report_wait)
-        )
+        read = self._prior_results_reader.read(emitted, report_wait)
+        is_lone = len(agenda.operations) == 1
+        return await self._wait_without_runner(active, _soon(read) if is_lone else read)
 
     async def _wait_without_runner(
         self, active: ActiveAttempt, wanted: Awaitable[PriorResults]
@@ -321,3 +323,12 @@ def _facts(emitted: EmittedAgenda) -> dict[str, object]:
         "customer_id": emitted.customer_id,
         "attempt": emitted.attempt,
     }
+
+
+async def _soon(read: Awaitable[PriorResults]) -> PriorResults:
+    """None, if nobody can say them: most likely there are none, and work is to go on."""
+    try:
+        async with asyncio.timeout(LONE_OPERATION_WAITS_S):
+            return await read
+    except TimeoutError:
+        return PriorResults()

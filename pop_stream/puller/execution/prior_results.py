@@ -2,15 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
-from pop_stream.model.agenda import decode_appended
-from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import AppendedOperation, OperationState, PriorProgress
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.policy.lifecycle.states import OUTCOMES
@@ -22,9 +19,6 @@ if TYPE_CHECKING:
 
 MAX_CONCURRENT_READS: Final = 16
 """Most attempts of a puller that ask at a time; the others wait."""
-
-SHORT_READ_S: Final = 2.0
-"""How long an agenda that hardly ever has anything to resume waits to know."""
 
 _REQUEST_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
@@ -49,10 +43,6 @@ class _StoredProgress(msgspec.Struct):
 
 class _PriorResultsUnavailableError(Exception):
     """Why it cannot be read now, in words."""
-
-
-class _SummaryBehindError(_PriorResultsUnavailableError):
-    """The summary has not come to the attempt yet."""
 
 
 _PROGRESS: Final = msgspec.json.Decoder(_StoredProgress)
@@ -109,28 +99,6 @@ class PriorResultsReader:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def read_if_soon(self, emitted: EmittedAgenda) -> PriorResults | None:
-        """What earlier attempts left, if that can be known within seconds; else None.
-
-        For an agenda of one operation, which has nothing to resume unless its handler appended
-        others: not worth waiting for the API or the database to come back.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SHORT_READ_S):
-                while True:
-                    try:
-                        return await self._fetch_progress(emitted)
-                    except _SummaryBehindError:
-                        await asyncio.sleep(_FIRST_PAUSE_S)
-                    except _PriorResultsUnavailableError as reason:
-                        _log.info(
-                            "agenda.not_resumed",
-                            agenda_id=emitted.agenda_id,
-                            reason=str(reason),
-                        )
-                        return None
-        return None
-
     async def _fetch_progress(self, emitted: EmittedAgenda) -> PriorResults:
         import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
 
@@ -153,8 +121,7 @@ class PriorResultsReader:
 def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
     try:
         progress = _PROGRESS.decode(body)
-        appended = decode_appended(progress.appended)
-    except (msgspec.DecodeError, SubmissionError) as error:
+    except msgspec.DecodeError as error:
         msg = f"the API's answer cannot be read: {error}"
         raise _PriorResultsUnavailableError(msg) from error
     if progress.attempt < emitted.attempt:
@@ -162,7 +129,7 @@ def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
         if progress.state in _ENDS and 0 < emitted.run_from <= progress.attempt:
             return PriorResults(final_state=progress.state)
         msg = f"the summary is at attempt {progress.attempt}"
-        raise _SummaryBehindError(msg)
+        raise _PriorResultsUnavailableError(msg)
     succeeded: dict[str, bytes] = {}
     unfinished: dict[str, PriorProgress] = {}
     for one in progress.operations:
@@ -171,7 +138,7 @@ def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
             succeeded[one.name] = b"" if result == _NULL else result
         elif one.prior is not None:
             unfinished[one.name] = one.prior
-    return PriorResults(succeeded, unfinished, appended)
+    return PriorResults(succeeded, unfinished, progress.appended)
 
 
 def _remedy(status: int) -> str:

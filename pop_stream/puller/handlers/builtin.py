@@ -37,10 +37,11 @@ def builtin(settings: Settings) -> Handlers:
     """A registry with the built-in handlers.
 
     Args:
-        settings: `allowed_commands` says what `command` may run; by default nothing.
+        settings: `allowed_commands` says what `command` may run, by default nothing;
+            `http_networks` which internal networks `http` may call, by default none.
     """
     handlers = Handlers()
-    http = HttpHandler()
+    http = HttpHandler(settings.http_networks)
     handlers.on_stop(http.close)
     handlers.handler("noop")(noop)
     handlers.handler("sleep")(sleep)

@@ -1,6 +1,10 @@
-"""The built-in handler `http`: one request, its answer the result."""
+"""The built-in handler `http`: one request, its answer the result.
 
-from collections.abc import Mapping
+Whoever submits an agenda names the address, so only addresses that everyone can reach are
+called, and networks that the operator allows; redirects are held to the same, hop by hop.
+"""
+
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -14,6 +18,8 @@ from pop_stream.puller.reporting.messages import clean, excerpt
 
 if TYPE_CHECKING:
     import aiohttp
+
+    from pop_stream.ssrf_guard import SsrfGuard
 
 BODY_BYTES: Final = 192 * 1024
 """Most of an answer's body that becomes part of the result."""
@@ -44,9 +50,15 @@ class HttpPayload(BaseModel):
 
 
 class HttpHandler:
-    """Shares its connections among all operations, and no cookies."""
+    """Shares its connections among all operations, and no cookies.
 
-    def __init__(self) -> None:
+    Args:
+        networks: Internal networks that may be called, as in `10.1.0.0/16`.
+    """
+
+    def __init__(self, networks: Sequence[str] = ()) -> None:
+        self._networks = networks
+        self._guard: SsrfGuard | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -66,17 +78,18 @@ class HttpHandler:
             FinalError: If the payload is wrong, or the answer says that the request is.
             RetryableError: If there is no answer in time or the server failed.
         """
-        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
+        # A fifth of the start of a puller, which may not need it.
+        import aiohttp  # noqa: PLC0415
+
+        from pop_stream.ssrf_guard import ForbiddenAddressError, refusal_behind  # noqa: PLC0415
 
         request = read_payload(HttpPayload, operation.payload)
         _check(request)
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
-            )
         within = aiohttp.ClientTimeout(total=request.timeout_s)
         try:
-            return await _exchange(self._session, request, within)
+            return await _exchange(self._opened(request.url), request, within)
+        except ForbiddenAddressError:
+            raise _forbidden(request) from None
         except TimeoutError:
             msg = f"payload.timeout_s = {request.timeout_s:g}: no answer from {request.url}"
             raise RetryableError(msg) from None
@@ -84,8 +97,36 @@ class HttpHandler:
             msg = f"payload.url = {request.url!r}: {type(error).__name__}: {error}"
             raise FinalError(msg) from None
         except aiohttp.ClientError as error:
+            if refusal_behind(error):
+                raise _forbidden(request) from None
             msg = f"{request.method} {request.url}: {type(error).__name__}: {error}"
             raise RetryableError(msg) from None
+
+    def _opened(self, url: str) -> "aiohttp.ClientSession":
+        """The session, for a URL that does not itself name an internal address."""
+        import aiohttp  # noqa: PLC0415
+
+        from pop_stream.ssrf_guard import SsrfGuard, guarded_connector  # noqa: PLC0415
+
+        if self._guard is None:
+            self._guard = SsrfGuard(self._networks)
+        self._guard.check_url(url)
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=guarded_connector(self._guard, limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._session
+
+
+def _forbidden(request: HttpPayload) -> FinalError:
+    # Without the address: what names of ours stand for is no customer's business.
+    msg = (
+        f"payload.url = {request.url!r}: is, or leads to, an internal address; an operator may "
+        "allow its network to pullers with POP_HTTP_NETWORKS"
+    )
+    return FinalError(msg)
 
 
 async def _exchange(

@@ -27,7 +27,7 @@ from pop_stream.model.events.lifecycle import (
     LifecycleEvent,
 )
 from pop_stream.model.events.scheduling import EmittedAgenda
-from pop_stream.ports.publisher import Publisher, Record, RecordTooLargeError
+from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.puller.execution.failure import Failure
 from pop_stream.puller.handlers.invocation import DETAIL_BYTES
 
@@ -272,10 +272,7 @@ async def publish_lifecycle(
         others: Written in the same publication.
     """
     records = [*await _records(publisher, topic, lifecycle), *others]
-    try:
-        await publish_until_acknowledged(publisher, records)
-    except RecordTooLargeError:
-        await _publish_one_by_one(publisher, records)
+    await publish_until_acknowledged(publisher, records)
 
 
 async def _records(
@@ -287,16 +284,6 @@ async def _records(
         except UnavailableError as error:
             _log.warning("lifecycle.unavailable", error=str(error))
             await asyncio.sleep(_RETRY_S)
-
-
-async def _publish_one_by_one(publisher: Publisher, records: Sequence[Record]) -> None:
-    for record in records:
-        try:
-            await publish_until_acknowledged(publisher, [record])
-        except RecordTooLargeError as error:
-            # The parts of an event are bounded so that this cannot be; one event too large
-            # must not keep all others back.
-            _log.error("lifecycle.too_large", key=record.key, error=str(error))
 
 
 def _size(event: LifecycleEvent) -> int:

@@ -6,7 +6,7 @@ through two threads. Both are done beside it here, in batches.
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NoReturn
 
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
@@ -93,6 +93,10 @@ class FaustReadyTable:
     async def wait_durable(self, written: int | None = None) -> None:
         """See the port."""
         await self._changelog_writer.wait_durable(self.written if written is None else written)
+
+    async def wait_failed(self) -> NoReturn:
+        """Wait until rows cannot be sent any more, and raise why; the process must end then."""
+        await self._changelog_writer.wait_failed()
 
     def assign(self, partitions: Set[int]) -> None:
         """Called after each rebalance with all partitions that are this process's now.

@@ -16,7 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
-from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
+from pop_stream.kafka.unreadable_records import register_counters
 from pop_stream.model.definitions import Insight
 from pop_stream.policy.ingress.usage import MemoryLoad
 from pop_stream.ports.clock import Clock
@@ -123,7 +123,7 @@ class Scheduler:
         self._watchdog = self._make_watchdog(settings, ports)
         self.registry = CollectorRegistry()
         self.registry.register(SchedulerCollector(self._handler.insights, ports.clock))
-        self.registry.register(UNREADABLE_RECORDS)
+        register_counters(self.registry)
         self._attach_agent()
 
     def _make_table(self, ports: SchedulerPorts) -> FaustReadyTable:
@@ -197,21 +197,34 @@ class Scheduler:
                 and be started again.
         """
         await self._start_faust()
-        stopping = asyncio.create_task(stop.wait())
         watching = asyncio.create_task(self._watchdog.run())
         tasks = {
-            stopping,
             watching,
+            asyncio.create_task(stop.wait()),
             asyncio.create_task(self._ticker.run()),
             asyncio.create_task(self._usage_reporter.run()),
+            asyncio.create_task(self._table.wait_failed()),
             asyncio.create_task(self._app.wait_until_stopped()),
         }
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # Something that it needs has died. Faust's thread would keep the process alive.
+            await self._end(tasks)
+            raise
         is_requested = stop.is_set()
         if watching.done() and not is_requested:
             # Faust's stop may hang too, and its thread would keep the process alive.
             _log.error("scheduler.exited", exc_info=watching.exception())
             os._exit(os.EX_SOFTWARE)
+        errors = await self._end(tasks)
+        if not is_requested:
+            cause = errors[0] if errors else self._app.crash_reason
+            msg = f"the scheduler ended by itself: {type(cause).__name__}: {cause}"
+            raise RuntimeError(msg)
+
+    async def _end(self, tasks: Set[asyncio.Task[Any]]) -> list[Exception]:
+        """End the tasks, give up all partitions, stop Faust; what the tasks died of."""
         for task in tasks:
             task.cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -220,13 +233,10 @@ class Scheduler:
             _log.error("scheduler.failed", exc_info=error)
         await self._release(self._ownership.partitions)
         await self._stop_faust()
-        if not is_requested:
-            cause = errors[0] if errors else self._app.crash_reason
-            msg = f"the scheduler ended by itself: {cause!r}"
-            raise RuntimeError(msg)
+        return errors
 
     async def _start_faust(self) -> None:
-        self._data.mkdir(parents=True, exist_ok=True)
+        self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._app.finalize()
         await self._app.start()
         _log.info("scheduler.started", topic=self._topics.ready)

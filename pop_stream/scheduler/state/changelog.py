@@ -6,12 +6,13 @@ revoked. So a crash leaves a prefix of the rows in the changelog.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 import structlog
 
+from pop_stream.background import BackgroundTaskError
 from pop_stream.kafka.errors import KafkaError
-from pop_stream.kafka.publisher import CHUNK_BYTES
+from pop_stream.kafka.publisher import CHUNK_BYTES, publish_writable
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher, Record
 
@@ -75,6 +76,8 @@ class ChangelogWriter:
         self._linger_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
+        self._failed = asyncio.Event()
+        self._failure: BaseException | None = None
 
     def add(self, partition: int, key: bytes, value: bytes | None) -> None:
         """Put a row of a partition, to be sent within the linger; None deletes it."""
@@ -90,8 +93,19 @@ class ChangelogWriter:
             self._linger_timer.cancel()
             self._linger_timer = None
         self._due = self.written
-        if self._unsent and (self._task is None or self._task.done()):
+        is_idle = self._failure is None and (self._task is None or self._task.done())
+        if self._unsent and is_idle:
             self._task = asyncio.create_task(self._send_due())
+            self._task.add_done_callback(self._end)
+
+    async def wait_failed(self) -> NoReturn:
+        """Wait until sending has failed, other than that Kafka is away, and raise why.
+
+        Nothing is sent any more then, and nothing becomes durable: the process must end.
+        """
+        await self._failed.wait()
+        name = "the writer of the changelog"
+        raise BackgroundTaskError(name, repr(self._failure)) from self._failure
 
     async def wait_durable(self, last: int) -> None:
         """Wait until the first `last` rows are acknowledged or dropped; sends them now."""
@@ -104,6 +118,11 @@ class ChangelogWriter:
         """Drop the unsent rows of a partition that was revoked."""
         self._unsent = [one for one in self._unsent if one.partition != partition]
         self._progress.set()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()):
+            self._failure = failure
+            self._failed.set()
 
     async def _send_due(self) -> None:
         while self._unsent and self._unsent[0].number <= self._due:
@@ -137,7 +156,7 @@ class ChangelogWriter:
                 Record(topic, one.key, one.value, one.partition) for one in self._in_flight
             ]
             try:
-                await self._publisher.publish(records)
+                await publish_writable(self._publisher, records)
             except (UnavailableError, KafkaError) as error:
                 _log.warning("changelog.postponed", rows=len(records), reason=repr(error))
                 await asyncio.sleep(pause_s)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deadlines import within
 
 FIGURES = {
     "submitted", "succeeded", "failed", "lost", "duplicates", "seconds", "jain",
@@ -28,7 +29,7 @@ async def run_demo(folder: Path, *arguments: str) -> tuple[int, str, str]:
         env={name: value for name, value in os.environ.items() if name not in own},
     )  # fmt: skip
     try:
-        async with asyncio.timeout(MINUTES_S):
+        async with within(MINUTES_S):
             out, err = await process.communicate()
     finally:
         if process.returncode is None:

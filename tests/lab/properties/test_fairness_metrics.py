@@ -149,8 +149,11 @@ def spans(states):
 
 
 def shared(logged, customer, rivals, begin, end):
-    """What a customer was given and due of what rivals were emitted in a span of states."""
-    given, due = [], []
+    """What a customer was given and due of what rivals were emitted in a span of states.
+
+    And the largest of that by weight, times its own weight in the end.
+    """
+    given, due, largest = [], [], 0.0
     for number, emitter, spent in logged.emissions:
         before = number - 1
         if begin <= before < end and emitter in rivals[before]:
@@ -158,7 +161,8 @@ def shared(logged, customer, rivals, begin, end):
             total = sum(weights[one] for one in rivals[before])
             due.append(spent * weights[customer] / total)
             given.append(spent if emitter == customer else 0.0)
-    return given, due
+            largest = max(largest, spent / weights[emitter])
+    return given, due, largest * logged.states[end - 1][2][customer]
 
 
 def enough(due, largest, stretches):
@@ -177,17 +181,19 @@ def competitors(logged):
     for customer in range(CUSTOMERS):
         contested = [customer in some and len(some) > 1 for some in backlogged]
         for begin, end in spans(contested):
-            given, due = shared(logged, customer, backlogged, begin, end)
-            if enough(due, max(given, default=0) or largest_of(logged, customer), 1):
+            given, due, largest = shared(logged, customer, backlogged, begin, end)
+            own = 0.0 if sum(given) else largest_of(logged, customer)
+            if enough(due, max(largest, own), 1):
                 for state in range(begin, end):
                     rivals[state].add(customer)
     found = {}
     for customer in range(CUSTOMERS):
         times = [*spans([customer in some and len(some) > 1 for some in rivals])]
-        both = [shared(logged, customer, rivals, begin, end) for begin, end in times]
-        given = [one for some, _ in both for one in some]
-        due = [one for _, some in both for one in some]
-        largest = max(given, default=0.0) or largest_of(logged, customer)
+        all_three = [shared(logged, customer, rivals, begin, end) for begin, end in times]
+        given = [one for some, _, _ in all_three for one in some]
+        due = [one for _, some, _ in all_three for one in some]
+        own = 0.0 if sum(given) else largest_of(logged, customer)
+        largest = max([own, *(one for _, _, one in all_three)])
         if times and largest and enough(due, largest, len(times)):
             found[customer] = (sum(given), sum(due))
     return found

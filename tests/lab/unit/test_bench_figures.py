@@ -1,5 +1,7 @@
 """The arithmetic of the benchmarks, on figures that can be checked by hand."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from pop_stream.lab.bench.figures import ProgressSample, percentiles_ms, rate, spread, thinned
@@ -108,7 +110,7 @@ def test_stages_leave_out_agendas_that_miss_one():
 
 
 def lifecycle(event, agenda_id, attempt=1, **more):
-    at = "2030-01-01T00:00:00Z"
+    at = datetime(2030, 1, 1, tzinfo=UTC)
     return event(agenda_id=agenda_id, at=at, insight_id="i", attempt=attempt, **more)
 
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pop_stream.lab.demo.report import AgendaCounts, duration, make_report, show_report
+from pop_stream.lab.demo.report import AgendaCounts, make_report, show_report
 from pop_stream.lab.demo.statistics import ContestResult, RunStatistics, contest_of
+from pop_stream.lab.reporting import duration
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -106,6 +107,23 @@ def test_view_has_a_row_per_customer(run_statistics):
     assert "dora" in text
 
 
-@pytest.mark.parametrize(("ms", "text"), [(None, "-"), (85.4, "85 ms"), (3249, "3.2 s")])
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (None, "-"),
+        (85.4, "85 ms"),
+        (999.7, "1.0 s"),
+        (3249, "3.2 s"),
+        (59_400, "59.4 s"),
+        (59_990, "1 min 0 s"),
+        (125_000, "2 min 5 s"),
+        (599_700, "10 min"),
+        (7_500_000, "2 h 5 min"),
+        (3_599_900, "1 h 0 min"),
+        (86_400_000, "1 d 0 h"),
+        (864_000_000, "10 d"),
+        (1e12, "11,574 d"),
+    ],
+)
 def test_durations_are_readable(ms, text):
     assert duration(ms) == text

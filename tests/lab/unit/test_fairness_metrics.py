@@ -115,6 +115,48 @@ def test_one_who_competes_with_those_that_do_not_count_is_no_index_either():
     assert (measure_fairness(log).jain, measure_fairness(log).competitors) == (None, 0)
 
 
+def test_a_stretch_that_one_large_agenda_of_another_decides_says_nothing():
+    """c stays for sixty agendas of its own, while b is given one as long as a thousand."""
+    log = ServiceLog()
+    for customer, count in (("a", 40), ("b", 40)):
+        for _ in range(count):
+            log.arrived(0.0, log.index(customer))
+    for number in range(30):
+        if number == 10:
+            for _ in range(60):
+                log.arrived(10.0, log.index("c"))
+        for customer in "ab":
+            log.emitted(10.0, log.index(customer), charged=1e3, spent=1e3)
+        for _ in range(60 if number == 10 else 0):
+            log.emitted(10.0, log.index("c"), charged=1.0, spent=1.0)
+    judged = measure_fairness(log)
+    assert judged.competitors == 2
+    assert judged.jain == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("largest", [5.0, 1_000.0])
+def test_a_perfect_order_of_agendas_of_all_sizes_is_not_below_the_floor(largest):
+    """Least emitted so far is next; c, d, … come and go with small agendas."""
+    log, given, waiting = ServiceLog(), [0.0] * 26, [0] * 26
+    for number in range(20_000):
+        coming = number % 8 if number % 3 else number // 7 % 2
+        if coming < 2 or number % 2_000 < 1_000:
+            if not waiting[coming]:
+                backlogged = [given[one] for one in range(26) if waiting[one]]
+                given[coming] = max(given[coming], min(backlogged, default=0.0))
+            waiting[coming] += 1
+            log.arrived(float(number), log.index(chr(97 + coming)))
+        if number % 2:
+            chosen = min((one for one in range(26) if waiting[one]), key=given.__getitem__)
+            spent = largest if chosen < 2 else 1.0
+            given[chosen] += spent
+            waiting[chosen] -= 1
+            log.emitted(float(number), log.index(chr(97 + chosen)), charged=spent, spent=spent)
+    judged = measure_fairness(log)
+    assert judged.competitors >= 2
+    assert judged.jain >= judged.jain_floor - 1e-9
+
+
 def emissions(order, *, costs=None, **waiting):
     """So many agendas of each wait from the beginning, and are emitted in this order."""
     log, costs = ServiceLog(), costs or {}

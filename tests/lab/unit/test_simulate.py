@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from xml.etree import ElementTree as ET
 
@@ -16,6 +17,7 @@ KEYS = {
     "worst_gap_over_bound", "reweight_within",
     "quiet_p99_over_alone", "makespan_over_fifo", "throughput_over_fifo", "agendas",
     "unfinished", "makespan_s", "agendas_per_s", "quiet", "worst_gap", "waits", "insights",
+    "sizes",
 }  # fmt: skip
 
 
@@ -105,6 +107,36 @@ def test_a_picture_is_an_svg_with_everybody_named(simulate, tmp_path):
     assert code == 0
     texts = " ".join(ET.fromstring(path.read_text()).itertext())  # noqa: S314  # just written
     assert all(one in texts for one in ("split", "plain", "other"))
+
+
+@pytest.mark.parametrize(
+    ("runtime_s", "across", "up"),
+    [
+        (0.01, "seconds", "Worker-seconds"),
+        (2, "minutes", "Worker-seconds"),
+        (200, "hours", "Worker-minutes"),
+        (1e5, "days", "Worker-days"),
+        (9e6, "years", "Worker-years"),
+    ],
+)
+def test_the_axes_of_a_picture_fit_it_at_any_scale(trace, tmp_path, runtime_s, across, up):
+    """With long names, weights that change late, and runs from a moment to months."""
+    name, path = "n" * 60, tmp_path / "chart.svg"
+    lines = [f"{n % 7 * runtime_s},{name}{n % 9},x,{runtime_s},,3" for n in range(800)]
+    lines.append(f"{90 * runtime_s},{name}1,x,{runtime_s},,12345.6")
+    header = "submit_s,customer,insight,runtime_s,cost,weight\n"
+    trace(header + "\n".join(lines), "--svg", str(path), "--delay-ms", "0")
+    picture = ET.fromstring(path.read_text())  # noqa: S314  # just written
+    width = float(picture.get("viewBox").split()[2])
+    texts = [one for one in picture.iter() if one.tag.endswith("text")]
+    assert f"{across} since the first agenda" in [one.text for one in texts]
+    assert any(one.text.startswith(f"{up} per weight") for one in texts)
+    for one in texts:
+        each = 10.5 if "title" in one.get("class") else 7.2
+        wide, at = each * len(one.text), float(one.get("x"))
+        left = at - wide * {"start": 0, "middle": 0.5, "end": 1}[one.get("text-anchor")]
+        assert left >= 0, one.text
+        assert left + wide <= width, one.text
 
 
 @pytest.mark.parametrize(
@@ -250,6 +282,64 @@ def test_quiet_is_who_has_clearly_less_than_its_part(trace, few, quiet):
     assert (report["quiet_p99_over_alone"] is None) is not bool(quiet)
 
 
+LONG_RUNS = [
+    *(f"{n},big,x,{36_000 + n},," for n in range(400)),
+    *(f"{n * 9_000},{n % 4}-customer-with-a-name-of-{'x' * 40},x,9," for n in range(40)),
+]
+
+
+def test_small_and_big_customers_are_shown_beside_first_come_first_served(trace):
+    """Forty of 9 s come one by one, while 400 of ten hours wait from the beginning."""
+    _, report, said = trace(rows(*LONG_RUNS), "--runners", "4")
+    small, big = report["sizes"]["small"], report["sizes"]["big"]
+    assert (small["customers"], small["agendas"], big["agendas"]) == (4, 40, 400)
+    assert big["part"] == pytest.approx(1, abs=1e-3)
+    assert small["wait_mean_s"] < 36_000 < small["fifo_wait_mean_s"] / 10
+    # A run of 9 s is the whole of what its customer waits for; the median run is of hours.
+    assert small["slowdown_mean"] == pytest.approx((small["wait_mean_s"] + 9) / 10, rel=0.05)
+    assert big["slowdown_p50"] == pytest.approx(big["wait_p50_s"] / 36_200 + 1, rel=0.05)
+    assert "a run being 10.0 s at least" in said
+
+
+def test_who_waits_for_nothing_is_not_slowed_down(trace):
+    _, report, _ = trace(rows("0,a,x,5,", "0,b,x,50,", "0,c,x,5,"), "--delay-ms", "0")
+    assert {one["slowdown_mean"] for one in report["sizes"].values()} == {1.0}
+
+
+def test_where_all_are_of_a_size_no_sizes_are_shown(trace):
+    _, report, said = trace(rows("0,a,x,5,", "0,b,x,5,"))
+    assert set(report["sizes"]) == {"middle"}
+    assert "slowdown" not in said
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "120"])
+def test_no_cell_of_a_table_wraps(trace, monkeypatch, columns):
+    """Each customer, size and insight is one line, with all of its figures in full."""
+    monkeypatch.setenv("COLUMNS", columns)
+    _, _, said = trace(rows(*LONG_RUNS, "0,big,y,9,"), "--runners", "4")
+    assert max(map(len, said.splitlines())) <= int(columns)
+    lines = said.partition("Jain index")[0].splitlines()
+    for name in ("big ", "0-customer-", "3-customer-", "small (4) ", "big (1) ", "x ", "y "):
+        found = [one for one in lines if one.startswith(name)]
+        assert found
+        assert all(len(re.split(" {2,}", one)) > 5 for one in found), "with its figures"
+    head = next(one for one in lines if one.startswith("customer "))
+    assert head.endswith("p99 fifo")
+    assert "11/d" in said
+
+
+def test_of_long_runs_on_idle_runners_a_wait_is_not_millions(trace):
+    """Alone the quiet one waits 10 ms; its runs are of an hour, and another is before it."""
+    lines = [f"{n * 9_000},quiet,x,3600," for n in range(30)]
+    lines += [f"{n},other,x,3600," for n in range(300)]
+    _, report, said = trace(rows(*lines), "--runners", "1")
+    assert report["quiet"] == ["quiet"]
+    wait_s = report["waits"]["quiet"]["p99_s"]
+    assert wait_s > 1_000
+    assert report["quiet_p99_over_alone"] == pytest.approx(wait_s / 3_600, rel=0.01)
+    assert "quiet 1 h" in " ".join(said.split())
+
+
 def test_columns_that_mean_nothing_are_named(trace):
     _, _, said = trace("submit_s,customer,runtime_s,colour\n0,a,1,red\n")
     assert "ignored columns: colour" in said
@@ -291,7 +381,7 @@ def test_events_tell_of_weights(simulate, tmp_path):
 
 def test_a_rate_below_one_is_not_shown_as_none(trace):
     _, _, said = trace(rows("0,a,x,1,", "99,b,x,1,"))
-    assert "2 agendas in 100.00 s, 0.02/s" in " ".join(said.split())
+    assert "2 agendas in 1 min 40 s, 1.2/min" in " ".join(said.split())
 
 
 def test_too_little_competition_is_no_index(trace):

@@ -3,12 +3,13 @@
 import json
 from datetime import timedelta
 
+import msgspec
 import pytest
 import pytest_asyncio
 from api_fakes import AT, open_api, summary
 from msgspec.structs import replace
 
-from pop_stream.model.events.base import OperationProgress
+from pop_stream.model.events.base import AppendedOperation, OperationProgress
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 
@@ -123,20 +124,26 @@ async def test_a_body_that_is_wrong_names_the_field(api, body, field):
 
 
 @pytest.mark.parametrize(
-    ("wish", "keep"),
+    ("wish", "reset"),
     [
-        (None, ["fetch"]),
-        ({"operations": "failed"}, ["fetch"]),
-        ({"operations": "all"}, None),
-        ({"operations": ["fetch"]}, None),
-        ({"operations": ["store"]}, ["fetch"]),
+        (None, None),
+        ({"operations": "failed"}, None),
+        ({"operations": "all"}, "all"),
+        ({"operations": ["fetch"]}, ["fetch", "more"]),
+        ({"operations": ["store"]}, ["store"]),
+        ({"operations": ["more"]}, ["more"]),
     ],
 )
-async def test_what_failed_runs_again_as_the_next_attempt(api, wish, keep):
+async def test_what_failed_runs_again_as_the_next_attempt(api, wish, reset):
+    raw = msgspec.Raw(b'{"name": "more", "type": "sql"}')
+    new = (AppendedOperation(by="fetch", at=AT, operation=raw),)
+    api.summaries.put(replace(api.summaries.agendas["broke"], appended=new))
     status, _ = await api.post("/v1/agendas/broke/rerun", wish)
     assert status == 202
     (event,) = published(api)
-    assert (event["type"], event["attempt"], event.get("keep")) == ("agenda.restarted", 2, keep)
+    assert (event["type"], event["attempt"], event.get("reset")) == (
+        "agenda.restarted", 2, reset,
+    )  # fmt: skip
     assert event["routed"]["agenda"]["id"] == "broke"
     assert event["routed"]["attempt"] == 2
 
@@ -198,6 +205,23 @@ async def test_a_list_is_narrowed_by_every_field(api):
     assert page["total"] == 0
     _, page = await api.get("/v1/agendas?accepted_from=2027-01-01T00:00:00Z")
     assert (page["total"], page["agendas"], page["next"]) == (0, [], None)
+
+
+async def test_a_list_has_the_fields_that_are_asked_for(api):
+    _, whole = await api.get("/v1/agendas?limit=2")
+    status, page = await api.get("/v1/agendas?limit=2&fields=state,id")
+    assert status == 200
+    assert page["agendas"] == [{"state": o["state"], "id": o["id"]} for o in whole["agendas"]]
+    assert (page["total"], page["next"]) == (whole["total"], whole["next"])
+    every = ",".join(whole["agendas"][0])
+    assert (await api.get(f"/v1/agendas?limit=2&fields={every}"))[1] == whole
+
+
+@pytest.mark.parametrize("fields", ["", "id,", "body", "id,body", "id&fields=state", "id%20"])
+async def test_a_field_that_no_listed_agenda_has_is_named(api, fields):
+    status, problem = await api.get(f"/v1/agendas?fields={fields}")
+    assert (status, [one["field"] for one in problem["issues"]]) == (422, ["fields"])
+    assert "name some of id, state, attempt" in problem["issues"][0]["message"]
 
 
 @pytest.mark.parametrize(

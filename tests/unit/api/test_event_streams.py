@@ -10,10 +10,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientTimeout
 from api_fakes import QUICK, open_api, summary
+from deadlines import within
 from event_chunks import chunk
 from msgspec import Raw
 
 from pop_stream.model.events.base import OperationProgress
+from pop_stream.model.identity import Principal, Role
 from pop_stream.policy.lifecycle.states import State
 
 
@@ -40,13 +42,13 @@ async def streams_open(api):
 
 
 async def until_nobody_watches(api):
-    async with asyncio.timeout(10):
+    async with within(10):
         while await streams_open(api):
             pass
 
 
 def done(agenda_id="a1", **changes):
-    return summary(agenda_id, state=State.SUCCEEDED, **changes)
+    return summary(agenda_id, state=State.SUCCEEDED, operations={}, **changes)
 
 
 async def test_the_present_state_comes_first_and_equals_the_read(api):
@@ -223,9 +225,9 @@ async def test_a_client_that_takes_nothing_is_dropped():
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", api.client.port, limit=1_000
         )
-        writer.write(b"GET /v1/agendas/a1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /v1/agendas/a1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in await reader.readline()
-        async with asyncio.timeout(10):
+        async with within(10):
             while await streams_open(api):
                 api.summaries.put(large)
         writer.close()
@@ -249,3 +251,21 @@ async def test_more_streams_than_are_borne_are_503(api, monkeypatch):
         await event(response)
         status, body = await api.get("/v1/agendas/a1/events")
         assert (status, body["code"]) == (503, "busy")
+
+
+class Acme:
+    async def identify(self, authorization):
+        return Principal("key:1", None if authorization else "acme", frozenset({Role.READ}))
+
+
+async def test_one_customers_streams_keep_no_other_out():
+    async with open_api(authenticator=Acme(), max_streams=1) as api:
+        api.summaries.put(summary("a1"))
+        for _ in range(2):
+            async with follow(api, "/v1/agendas/a1/events") as response:
+                await event(response)
+                status, body = await api.get("/v1/agendas/a1/events")
+                assert (status, body["code"]) == (429, "rate_limit_reached")
+                operator = {"Authorization": "Bearer op"}
+                async with api.client.get("/v1/agendas/a1/events", headers=operator) as other:
+                    assert other.status == 200

@@ -181,7 +181,7 @@ def _absolute(schema):
 
 @pytest.mark.parametrize(("auth", "asked"), [("required", [{"bearer": []}]), ("off", [])])
 async def test_the_document_asks_for_a_token_only_where_the_api_does(auth, asked):
-    async with open_api(auth=auth, signing_secret="s" * 32) as api:
+    async with open_api(auth=auth, signing_secrets=("s" * 32,)) as api:
         _, document = await api.get("/openapi.json")
     validate(document)
     assert document["security"] == asked

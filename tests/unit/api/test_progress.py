@@ -116,7 +116,9 @@ async def test_a_percent_out_of_bounds_is_brought_back(api):
 
 async def test_a_link_is_the_sum_of_its_agendas(api):
     for agenda_id in ("a1", "a2"):
-        api.summaries.put(summary(agenda_id, link_id="l1", state=State.SUCCEEDED))
+        api.summaries.put(
+            summary(agenda_id, link_id="l1", state=State.SUCCEEDED, operations={})
+        )
     api.summaries.put(summary("a3", link_id="l1", operations={}))
     assert await api.get("/v1/links/l1/summary") == (
         200,

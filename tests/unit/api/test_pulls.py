@@ -7,13 +7,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from api_fakes import AT, QUICK, open_api, ports, summary
-from api_pulls import WHO, emitted, holder
+from api_fakes import AT, QUICK, agenda, open_api, ports, summary
+from api_pulls import WHO, emitted, fold_when_asked, holder
 from fakes import ManualClock
 
 from pop_stream.api.app import create_app
 from pop_stream.model.definitions import Definitions, Insight
-from pop_stream.model.events.base import OperationProgress, PriorProgress
+from pop_stream.model.events.base import AppendedOperation, OperationProgress, PriorProgress
 from pop_stream.model.events.scheduling import AttemptStop
 from pop_stream.model.identity import Principal, Role
 from pop_stream.model.ids import InsightId
@@ -22,6 +22,7 @@ from pop_stream.settings import Settings
 
 ATTEMPT = "/v1/agendas/a1/attempts/2"
 HOLDER = holder()
+DONE = [{"name": name, "state": "succeeded"} for name in ("fetch", "store")]
 
 
 @pytest.fixture
@@ -33,12 +34,13 @@ async def api():
 @pytest.fixture
 async def held(api):
     """An API of which the caller has pulled attempt 2 of a1."""
+    api.summaries.put(summary(attempt=2))
     api.deliveries.by_insight["files"] = [emitted()]
     status, body = await api.post("/v1/insights/files/pull", WHO)
     assert status == 200
     assert body["agendas"][0]["lease_token"] == HOLDER["lease_token"]
     api.publisher.records.clear()
-    api.summaries.put(summary(attempt=2))
+    fold_when_asked(api)
     return api
 
 
@@ -54,7 +56,7 @@ async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api
     first, second = body["agendas"]
     assert (first["agenda_id"], second["agenda_id"]) == ("a1", "a2")
     assert [one["name"] for one in first["agenda"]["operations"]] == ["fetch", "store"]
-    assert (first["lease_ms"], first["resumes"], first["progress"]) == (60_000, False, None)
+    assert (first["lease_ms"], first["progress"]) == (60_000, None)
     assert first["accepted_at"] == first["emitted_at"] == "2026-01-01T12:00:00Z"
     assert [(one["type"], one["puller_id"]) for one in events(api)] == [
         ("agenda.heartbeat", "w1"),
@@ -77,7 +79,7 @@ async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
         "store": OperationProgress(name="store", state="waiting", prior=prior),
     }
     api.summaries.put(summary(attempt=2, operations=operations))
-    api.deliveries.by_insight["files"] = [emitted(resumes=True)]
+    api.deliveries.by_insight["files"] = [emitted()]
     _, body = await api.post("/v1/insights/files/pull", WHO)
     fetch, store = body["agendas"][0]["progress"]["operations"]
     assert (fetch["state"], fetch["result"]) == ("succeeded", 7)
@@ -86,10 +88,10 @@ async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
 
 async def test_retried_agenda_comes_without_it_while_the_database_is_away(api):
     api.summaries.is_away = True
-    api.deliveries.by_insight["files"] = [emitted(resumes=True)]
+    api.deliveries.by_insight["files"] = [emitted()]
     _, body = await api.post("/v1/insights/files/pull", WHO)
     (one,) = body["agendas"]
-    assert (one["resumes"], one["progress"]) == (True, None)
+    assert (one["attempt"], one["progress"]) == (2, None)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ async def test_attempt_that_another_has_replaced_on_its_way_is_given_to_nobody(a
     api.deliveries.stops["a1"] = AttemptStop(
         agenda_id="a1", insight_id="files", attempt=2, reason="outdated"
     )
-    api.deliveries.by_insight["files"] = [emitted(), emitted("a2")]
+    api.deliveries.by_insight["files"] = [emitted(), emitted("a2", 1)]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
     assert [one["agenda_id"] for one in events(api)] == ["a2"]
@@ -185,10 +187,42 @@ async def test_an_invalid_report_is_refused_and_publishes_nothing(held, report, 
     assert events(held) == []
 
 
+async def post_text(held, what, text):
+    headers = {"Content-Type": "application/json"}
+    path = f"{ATTEMPT}/{what}"
+    async with held.client.post(path, data=text.encode(), headers=headers) as response:
+        return response.status, await response.json(content_type=None)
+
+
+@pytest.mark.parametrize("what", ["progress", "complete"])
+async def test_a_report_that_no_event_can_hold_is_413_and_publishes_nothing(held, what):
+    detail = {"message": "m", "detail": "GROWS"}
+    report = {"name": "fetch", "state": "failed", "diagnostics": [detail]}
+    end = {"outcome": "failed"} if what == "complete" else {}
+    body = json.dumps({**HOLDER, **end, "operations": [report]})
+    grows = ",".join(["1e15"] * 60_000)  # each is written out in eighteen bytes
+    status, problem = await post_text(held, what, body.replace('"GROWS"', f"[{grows}]"))
+    assert (status, problem["code"], problem["limit"]) == (413, "too_large", 900_000)
+    assert events(held) == []
+
+
+async def test_operations_that_make_an_agenda_too_large_cannot_be_appended(held):
+    new = [{"name": f"n{n}", "type": "sql", "payload": "GROWS"} for n in range(4)]
+    body = json.dumps({**HOLDER, "append": {"by": "fetch", "operations": new}})
+    grows = ",".join(["1e15"] * 13_000)  # each is written out in eighteen bytes
+    status, problem = await post_text(held, "progress", body.replace('"GROWS"', f"[{grows}]"))
+    assert status == 422
+    assert [issue["field"] for issue in problem["issues"]] == ["operations"]
+    assert events(held) == []
+
+
 @pytest.mark.parametrize(
     ("end", "kind"),
     [
-        ({"outcome": "succeeded", "spent_s": {"http": 1.5}}, "agenda.succeeded"),
+        (
+            {"outcome": "succeeded", "spent_s": {"http": 1.5}, "operations": DONE},
+            "agenda.succeeded",
+        ),
         ({"outcome": "stopped"}, "agenda.stopped"),
         ({"outcome": "failed", "message": "no", "retryable": False}, "agenda.failed"),
     ],
@@ -218,7 +252,8 @@ REPORTS = pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
 
 
 def report_of(what):
-    return {**HOLDER, **({"outcome": "succeeded"} if what == "complete" else {})}
+    end = {"outcome": "succeeded", "operations": DONE} if what == "complete" else {}
+    return {**HOLDER, **end}
 
 
 @REPORTS
@@ -299,7 +334,7 @@ async def test_what_had_ended_before_is_delivered_to_nobody_and_its_end_is_repor
 ):
     """Its end was reported in the moment in which the scheduler took its attempt for lost."""
     api.summaries.put(summary(attempt=1, state=state))
-    api.deliveries.by_insight["files"] = [emitted(run_from=1, resumes=True), emitted("a2", 1)]
+    api.deliveries.by_insight["files"] = [emitted(run_from=1), emitted("a2", 1)]
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
     renewed, end = events(api)
@@ -318,7 +353,8 @@ async def test_whoever_is_at_what_had_ended_before_learns_so(api, state, reporte
     assert (end["type"], end["attempt"], end.get("message")) == reported
 
 
-async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(api):
+async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(api, monkeypatch):
+    monkeypatch.setattr("pop_stream.api.pulls.leases._PRIOR_WITHIN_S", 0.1)
     api.summaries.put(summary(attempt=1, state=State.SUCCEEDED))
     api.deliveries.by_insight["files"] = [emitted(run_from=2)]
     _, body = await api.post("/v1/insights/files/pull", WHO)
@@ -354,12 +390,135 @@ async def test_what_is_appended_is_checked_so_it_waits_for_the_database(held):
     held.summaries.is_away = True
     body = {**HOLDER, "append": {"by": "fetch", "operations": new}}
     status, problem = await held.post(f"{ATTEMPT}/progress", body)
-    assert (status, problem["code"]) == (503, "unavailable")
+    assert (status, problem["code"]) == (503, "unserved")
     assert events(held) == []
 
 
+async def appends(api, *names, by="fetch"):
+    new = [{"name": name, "type": "sql"} for name in names]
+    body = {**HOLDER, "append": {"by": by, "operations": new}}
+    return await api.post(f"{ATTEMPT}/progress", body)
+
+
+def done(*names):
+    return [{"name": name, "state": "succeeded"} for name in names]
+
+
+async def test_a_worker_reports_on_what_it_has_appended_in_a_request_of_its_own(held):
+    """The summary lags; the answer to the first request waits for it."""
+    assert (await appends(held, "more"))[1]["appended"] == ["more"]
+    status, _ = await held.post(f"{ATTEMPT}/progress", {**HOLDER, "operations": done("more")})
+    assert status == 200
+    assert (await appends(held, "even more", by="more"))[1]["appended"] == ["even more"]
+    status, _ = await held.post(
+        f"{ATTEMPT}/complete",
+        {**HOLDER, "outcome": "succeeded", "operations": done("fetch", "store", "even more")},
+    )
+    assert status == 200
+    assert events(held)[-1]["type"] == "agenda.succeeded"
+
+
+async def test_an_append_whose_summary_does_not_come_is_sent_again(held, monkeypatch):
+    monkeypatch.setattr("pop_stream.api.pulls.leases._FOLDED_WITHIN_S", 0.3)
+    folded = held.summaries.next_offsets
+
+    async def behind(_):
+        return {}
+
+    held.summaries.next_offsets = behind
+    status, problem = await appends(held, "more")
+    assert (status, problem["code"]) == (503, "unserved")
+    assert "send the same report again" in problem["detail"]
+    held.summaries.next_offsets = folded
+    assert (await appends(held, "more"))[0] == 200
+    assert [one["name"] for one in await operations_of(held)] == ["fetch", "store", "more"]
+
+
+async def operations_of(api):
+    return (await api.get("/v1/agendas/a1/progress"))[1]["operations"]
+
+
+COMPLETED = {**HOLDER, "outcome": "succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("reports", "left"),
+    [
+        ([], ["fetch", "store"]),
+        (done("fetch"), ["store"]),
+        ([*done("fetch"), {"name": "store", "state": "running"}], ["store"]),
+        ([*done("store"), {"name": "fetch", "state": "failed"}], ["fetch"]),
+    ],
+)
+async def test_success_is_not_believed_while_an_operation_has_not_succeeded(
+    held, reports, left
+):
+    status, problem = await held.post(
+        f"{ATTEMPT}/complete", {**COMPLETED, "operations": reports}
+    )
+    assert (status, [one["value"] for one in problem["issues"]]) == (422, left)
+    assert "complete the attempt as failed" in problem["issues"][0]["message"]
+    assert {one["type"] for one in events(held)} == {"agenda.heartbeat"}
+
+
+async def test_success_is_not_believed_while_an_appended_operation_has_not_succeeded(held):
+    await appends(held, "more")
+    body = {**COMPLETED, "operations": done("fetch", "store")}
+    status, problem = await held.post(f"{ATTEMPT}/complete", body)
+    assert (status, [one["value"] for one in problem["issues"]]) == (422, ["more"])
+
+
+async def test_successes_that_are_on_their_way_to_the_summary_are_waited_for(held):
+    for name in ("fetch", "store"):
+        body = {**HOLDER, "operations": done(name)}
+        assert (await held.post(f"{ATTEMPT}/progress", body))[0] == 200
+    assert (await held.post(f"{ATTEMPT}/complete", COMPLETED))[0] == 200
+
+
+@pytest.mark.parametrize("what", ["away", "behind"])
+async def test_without_a_summary_all_that_was_open_must_be_reported_with_the_end(
+    held, what, monkeypatch
+):
+    """As many as the token says; their names cannot be looked up."""
+    monkeypatch.setattr("pop_stream.api.pulls.leases._FOLDED_WITHIN_S", 0.3)
+    held.summaries.is_away = what == "away"
+    if what == "behind":
+        del held.summaries.agendas["a1"]
+    status, problem = await held.post(
+        f"{ATTEMPT}/complete", {**COMPLETED, "operations": done("fetch")}
+    )
+    assert (status, problem["code"]) == (503, "unserved")
+    body = {**COMPLETED, "operations": done("fetch", "store")}
+    assert (await held.post(f"{ATTEMPT}/complete", body))[0] == 200
+    one_left = {**COMPLETED, **holder(unfinished=1), "operations": done("store")}
+    assert (await held.post(f"{ATTEMPT}/complete", one_left))[0] == 200
+
+
+async def test_an_agenda_that_came_with_one_operation_is_retried_with_its_progress(api):
+    alone = agenda(id="a1", operations=[{"name": "fetch", "type": "http"}])
+    one = emitted(agenda=msgspec.Raw(json.dumps(alone).encode()))
+    raw = msgspec.Raw(b'{"name": "more", "type": "sql"}')
+    api.summaries.put(
+        summary(
+            attempt=2,
+            body=bytes(one.agenda),
+            operation_names=("fetch",),
+            operations={"fetch": OperationProgress(name="fetch", state="succeeded")},
+            appended=(AppendedOperation(by="fetch", at=AT, operation=raw),),
+        )
+    )
+    api.deliveries.by_insight["files"] = [one]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    (pulled,) = body["agendas"]
+    states = [(one["name"], one["state"]) for one in pulled["progress"]["operations"]]
+    assert states == [("fetch", "succeeded"), ("more", "waiting")]
+    api.summaries.is_away = True
+    end = {**COMPLETED, "lease_token": pulled["lease_token"]}
+    assert (await api.post(f"{ATTEMPT}/complete", end | {"operations": done("more")}))[0] == 200
+
+
 TOKEN = HOLDER["lease_token"]
-OTHER_SECRET = Settings(signing_secret="x" * 32)
+OTHER_SECRET = Settings(signing_secrets=("x" * 32,))
 
 
 @REPORTS

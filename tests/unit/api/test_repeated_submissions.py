@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api, summary
+from deadlines import within
 from fakes import ManualClock
 
 from pop_stream.api.http.answers import with_timeout
@@ -152,7 +153,7 @@ async def test_a_postgres_that_says_nothing_is_asked_by_one_at_a_time_and_seen_a
     assert (await api.submit(agenda(id="b0")))[0] == 202
     monkeypatch.setattr(repeats, "_LOOKUP_TIMEOUT_S", 60.0)
     monkeypatch.setattr(repeats, "_PROBE_TIMEOUT_S", 0.05)
-    async with asyncio.timeout(30):
+    async with within(30):
         for number in range(1, 4):
             assert (await api.submit(agenda(id=f"b{number}")))[0] == 202
         assert [tuple(ids) for ids in asked] == [("b0",), ("b1",)]
@@ -170,7 +171,7 @@ async def test_what_takes_too_long_is_not_waited_for_until_it_has_ended():
         finally:
             await ended.wait()
 
-    async with asyncio.timeout(30):
+    async with within(30):
         with pytest.raises(UnavailableError, match=r"no answer within 0\.01 s"):
             await with_timeout(hang(), within_s=0.01)
     ended.set()

@@ -13,6 +13,7 @@ from pop_stream.model.definitions import (
     ResourcePool,
     decode_definition,
 )
+from pop_stream.policy.lifecycle.states import State
 
 TEMPLATE = {
     "id": "scan",
@@ -182,3 +183,27 @@ async def test_what_fits_nowhere_is_explained_too(api):
 
 def takes(types):
     return Mappers(operation_types=types)
+
+
+async def test_a_customer_must_be_defined_whichever_way_its_agenda_comes_where_that_is_set():
+    new = {**agenda(customer_id="new"), "id": "r1"}
+    async with open_api(defined_customers_only=True) as strict:
+        assert (await strict.call("POST", "/v1/agenda-templates", TEMPLATE))[0] == 201
+        refused = summary(
+            "r1", state=State.REFUSED, customer_id="new", body=json.dumps(new).encode()
+        )
+        strict.summaries.put(refused)
+        body = {"customer_id": "new", "payload": {"url": "x"}}
+        for path, sent in (("/v1/agendas", new), ("/v1/agendas", [new]), (RUN, body)):
+            status, answer, _ = await strict.call("POST", path, sent)
+            assert status == 422, path
+            assert "define the customer" in json.dumps(answer)
+        for path, sent in ((PREVIEW, body), ("/v1/placement/explain", new)):
+            status, answer, _ = await strict.call("POST", path, sent)
+            assert (status, answer["insight_id"]) == (200, None)
+            assert answer["issues"][0]["field"] == "customer_id"
+        _, answer, _ = await strict.call("POST", "/v1/resubmissions")
+        assert (answer["resubmitted"], answer["still_refused"]) == (0, 1)
+        assert strict.published == []
+        body["customer_id"] = "acme"
+        assert (await strict.call("POST", RUN, body))[0] == 202

@@ -22,9 +22,11 @@ from bearer_tokens import (
     unsigned,
 )
 from fakes import ManualClock
+from memory_keys import MemoryKeys
 
 from pop_stream.auth.jwks import FRESH_FOR, RETRY_AFTER, STALE_FOR, Jwks, jwks_reader
-from pop_stream.auth.tokens import TokenVerifier
+from pop_stream.auth.keys import ApiKeyCache
+from pop_stream.auth.tokens import CredentialVerifier, TokenVerifier
 from pop_stream.model.errors import UnauthenticatedError, UnavailableError
 from pop_stream.model.identity import Principal, Role
 
@@ -205,3 +207,14 @@ async def test_a_key_set_is_read_from_a_url_that_answers_itself(clock):
         for path in ("/moved", "/huge", "/none"):
             with pytest.raises(UnavailableError):
                 await Jwks(jwks_reader(str(server.make_url(path))), clock).key("k1")
+
+
+@pytest.mark.parametrize(
+    "shown", ["\udcff.\udce9.\udc80", "é.é.é", "pop_" + "a" * 16 + "_\udcff"]
+)
+async def test_what_is_no_text_is_refused_like_any_token_that_does_not_hold(
+    verifier, clock, shown
+):
+    credentials = CredentialVerifier(ApiKeyCache(MemoryKeys(), clock), verifier)
+    with pytest.raises(UnauthenticatedError, match="plain ASCII"):
+        await credentials.identify(f"Bearer {shown}")

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from pop_stream.devserver.errors import DevServerError, FolderLockedError
-from pop_stream.devserver.folder import PORTS, DataFolder
+from pop_stream.devserver.folder import PORTS, DataFolder, private_files
 
 
 def test_a_second_owner_is_refused_and_shown_the_first(tmp_path):
@@ -83,3 +83,38 @@ def test_no_free_port_is_an_error_not_a_loop(tmp_path):
         pytest.raises(DevServerError, match="No free loopback port"),
     ):
         folder.port("kafka")
+
+
+def test_others_cannot_look_into_it_nor_into_one_that_was_open_before(tmp_path):
+    folder = tmp_path / "data"
+    with DataFolder(folder):
+        pass
+    made = (folder, folder / "kafka", folder / "postgres", folder / "lock")
+    assert [oct(one.stat().st_mode & 0o077) for one in made] == ["0o0"] * 4
+    (folder / "kafka").chmod(0o755)
+    with DataFolder(folder) as again:
+        assert not (folder / "kafka").stat().st_mode & 0o066
+        again.port("kafka")
+        again.signing_secret()
+
+
+def test_files_are_private_while_it_is_asked_for_and_as_before_then(tmp_path):
+    before = os.umask(0o022)
+    try:
+        with private_files():
+            (tmp_path / "inside").touch()
+        (tmp_path / "after").touch()
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("inside", "after")]
+    assert modes == [0o600, 0o644]
+
+
+def test_its_secret_lasts_as_long_as_its_data_and_is_its_owners(tmp_path):
+    with DataFolder(tmp_path / "one") as one, DataFolder(tmp_path / "two") as two:
+        secret = one.signing_secret()
+        assert len(secret) >= 32
+        assert secret != two.signing_secret()
+    with DataFolder(tmp_path / "one") as again:
+        assert again.signing_secret() == secret
+    assert (tmp_path / "one" / "signing-secret").stat().st_mode & 0o777 == 0o600

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from deadlines import within
 
 from pop_stream.devserver.supervisor import Part, RestartPolicy, Supervisor
 from pop_stream.operations.errors import CommandError
@@ -80,7 +81,7 @@ async def supervisor(tmp_path: Path, changes: list):
 
 
 async def until(supervisor: Supervisor, seen) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with within(PATIENCE_S):
         await supervisor.until(seen)
 
 
@@ -95,7 +96,7 @@ def ready(tmp_path: Path):
 async def start(supervisor: Supervisor, started: Part, ready: Path) -> None:
     """Start a part and wait until its program has said so."""
     await supervisor.start(replace(started, environment={"READY": str(ready)}))
-    async with asyncio.timeout(PATIENCE_S):
+    async with within(PATIENCE_S):
         with await asyncio.to_thread(ready.open, "rb") as said:
             assert await asyncio.to_thread(said.read, 5) == b"ready"
 
@@ -119,7 +120,7 @@ async def test_crash_tells_exit_code_and_last_words(supervisor, changes):
 
 async def test_part_that_crashes_again_and_again_is_given_up(supervisor):
     await supervisor.start(part("worker", "raise SystemExit(1)"))
-    async with asyncio.timeout(PATIENCE_S):
+    async with within(PATIENCE_S):
         status = await supervisor.until_part_failed()
     assert (status.name, status.restarts) == ("worker", 2)
 
@@ -136,7 +137,7 @@ async def test_stop_does_not_wait_for_a_pending_restart(tmp_path):
     async with Supervisor(tmp_path, environment={}, policy=policy) as supervisor:
         await supervisor.start(part("worker", "raise SystemExit(1)"))
         await until(supervisor, lambda parts: parts["worker"].state == "crashed")
-        async with asyncio.timeout(PATIENCE_S):
+        async with within(PATIENCE_S):
             await supervisor.stop("worker")
         assert supervisor.status()["worker"].state == "stopped"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from deadlines import within
 from fakes import ManualClock, MemoryPublisher
 from puller_fakes import AT, emitted
 
@@ -55,7 +56,7 @@ def heartbeats(publisher: MemoryPublisher) -> list[dict[str, Any]]:
 
 
 async def until(seen: Callable[[], Any]) -> None:
-    async with asyncio.timeout(WITHIN_S):
+    async with within(WITHIN_S):
         while not seen():  # noqa: ASYNC110  # the publisher tells nobody
             await asyncio.sleep(0.01)
 

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import msgspec
+from deadlines import within
 from puller_fakes import emitted
 
 from pop_stream.kafka.deliveries import MAX_RETURNED_BYTES, KafkaHttpDeliveries
@@ -33,7 +34,7 @@ async def test_no_demand_is_published_before_deliveries_can_be_read():
             await asyncio.sleep(0)
         assert publisher.published.empty()
         deliveries._followers[0].following.set()
-        async with asyncio.timeout(5):
+        async with within(5):
             reported = await publisher.published.get()
         assert isinstance(reported, PollWanted)
         assert (reported.insight_id, reported.wanted) == ("media", 1)
@@ -54,13 +55,13 @@ async def test_what_callers_left_behind_is_bounded_by_its_bytes():
     assert MAX_RETURNED_BYTES < kept * 1_000_000 < MAX_RETURNED_BYTES + 2_000_000
     giving = asyncio.create_task(deliveries._publish_returned())
     try:
-        async with asyncio.timeout(20):
+        async with within(20):
             for _ in range(kept):
                 await publisher.published.get()
             while deliveries._returned_bytes:  # noqa: ASYNC110  # the task goes on right after
                 await asyncio.sleep(0)
         deliveries.return_delivery(large)
-        async with asyncio.timeout(20):
+        async with within(20):
             await publisher.published.get()
     finally:
         giving.cancel()

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from backlogs import START
 
 from pop_stream.model.events.pull import PollWanted
 from pop_stream.model.events.scheduling import EmittedAgenda
@@ -18,8 +19,8 @@ def emitted(agenda_id="a1", attempt=1, lease_ms=60_000, body=b"{}"):
         insight_id="media",
         customer_id="acme",
         attempt=attempt,
-        accepted_at="2026-01-01T00:00:00Z",
-        emitted_at="2026-01-01T00:00:00Z",
+        accepted_at=START,
+        emitted_at=START,
         lease_ms=lease_ms,
         agenda=msgspec.Raw(body),
     )

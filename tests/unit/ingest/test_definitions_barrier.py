@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from consumer_records import record
+from deadlines import within
 from fakes import MemoryPublisher
 from structlog.testing import capture_logs
 
@@ -76,7 +77,7 @@ async def test_a_version_made_up_does_not_keep_ingest_from_waiting_for_a_real_on
 @pytest.mark.parametrize("version", [b"0", b"5", b"-9", b"many", b"9" * 30, b"", None])
 async def test_what_is_no_newer_or_no_version_is_not_waited_for(version):
     source = Source(Definitions(version=5))
-    async with asyncio.timeout(1):
+    async with within(1):
         await DefinitionsBarrier(source).catch_up(judged_by(version))
     assert not source.asked
 
@@ -84,7 +85,7 @@ async def test_what_is_no_newer_or_no_version_is_not_waited_for(version):
 async def test_versions_that_are_not_written_hold_nobody_up():
     barrier = DefinitionsBarrier(Source(Definitions(version=7)))
     with capture_logs() as logs:
-        async with asyncio.timeout(1):
+        async with within(1):
             for version in range(8, 2_000):
                 await barrier.catch_up(judged_by(b"%d" % version))
     assert not logs
@@ -95,7 +96,7 @@ async def test_definitions_that_cannot_be_read_are_waited_for_once_and_logged(en
     source = Source(end=end)
     barrier = DefinitionsBarrier(source, max_wait_s=0.01)
     with capture_logs() as logs:
-        async with asyncio.timeout(1):
+        async with within(1):
             for _ in range(2_000):
                 await barrier.catch_up(judged_by(b"7"))
     assert source.asked == 1

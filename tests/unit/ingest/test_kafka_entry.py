@@ -15,7 +15,11 @@ from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.ingress.quotas import QuotaLedger
-from pop_stream.policy.ingress.signature import ADMITTED_HEADER, RECORD_SIGNATURE_HEADER, sign
+from pop_stream.policy.ingress.signature import (
+    ADMITTED_HEADER,
+    RECORD_SIGNATURE_HEADER,
+    RecordSigner,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -31,7 +35,9 @@ class Hall:
 
     def __init__(self, secret=None, name="ingest"):
         self.ledger = QuotaLedger(name, CUSTOMERS.get)
-        self.admission = KafkaSubmissionQuota(self.ledger, secret)
+        self.admission = KafkaSubmissionQuota(
+            self.ledger, RecordSigner([secret] if secret else [])
+        )
         insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
         self.processor = SubmissionProcessor(
             Topics("pop."),
@@ -97,8 +103,8 @@ def test_what_the_api_let_in_is_not_refused_any_more_but_counts(secret):
     hall = Hall(secret)
     hall.fill()
     plain = sent("few", count=4)
-    stamp = sign(SECRET, key=None, value=plain.value)
-    header = ADMITTED_HEADER if secret is None else (RECORD_SIGNATURE_HEADER, stamp)
+    signed = RecordSigner([SECRET]).headers(plain.topic, key=None, value=plain.value)
+    [header] = [ADMITTED_HEADER] if secret is None else signed
     assert hall.sort(sent("few", count=4, headers=[header]))[:2] == (4, 0)
     assert hall.ledger.ready_count("few") == 4
     assert not hall.admission.take_has_decided()
@@ -137,3 +143,19 @@ def test_nothing_is_decided_where_nobody_has_a_quota_and_there_is_room():
     hall.fill(present=9)
     hall.sort(sent("free", 1))
     assert hall.admission.take_has_decided()  # it may be full when these records are read again
+
+
+def test_a_customer_that_must_be_defined_is_refused_with_the_remedy_and_may_try_again():
+    insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
+    processor = SubmissionProcessor(
+        Topics("pop."),
+        Definitions(insights={insight.id: insight}, customers=CUSTOMERS),
+        max_agenda_bytes=100_000,
+        defined_customers_only=True,
+    )
+    batch = processor.process([sent("few"), sent("new", offset=1)], now=NOW)
+    accepted, refused = batch.lifecycle
+    assert (type(accepted), type(refused)) == (AgendaAccepted, AgendaRefused)
+    assert refused.agenda is not msgspec.UNSET
+    [letter] = batch.dead_letters
+    assert b"only defined customers may submit here; define the customer" in letter.value

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from backlogs import START
 from consumer_records import record
-from submission_processors import SORTER
+from submission_processors import DEFINITIONS, SORTER, TOPICS
 
-from pop_stream.ingest.submission_processor import MAX_EVENT_BYTES
-from pop_stream.model.events.codec import decode_routed, encode
+from pop_stream.ingest.submission_processor import SubmissionProcessor
+from pop_stream.model.events.codec import MAX_EVENT_BYTES, decode_routed, encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
 from pop_stream.model.events.scheduling import Origin, RecordRefused
 
@@ -56,6 +56,16 @@ def test_a_good_agenda_is_accepted_and_placed():
     assert (placed.cost_s, placed.operation_types) == (0.5, ("cut",))
     assert bytes(placed.agenda) == bytes(accepted.agenda)
     assert result.dead_letters == []
+
+
+def test_pullers_do_not_learn_where_the_customer_is_called_back():
+    url = "https://acme.example/hook?token=5ecret"
+    result = sort(of(agenda("a1", callback_url=url, title="5ecret's title"), offset=7))
+    [accepted], [one] = result.lifecycle, result.routed["media"]
+    assert accepted.callback_url == url
+    assert json.loads(bytes(accepted.agenda))["callback_url"] == url
+    placed = json.loads(bytes(decode_routed(one.body).agenda))
+    assert placed == agenda("a1", title="5ecret's title")
 
 
 def test_a_list_is_taken_apart_and_keeps_its_places():
@@ -207,8 +217,16 @@ def test_whatever_comes_in_all_that_comes_of_it_fits_records(value, key):
     assert result.dead_letters or result.routed
 
 
-def test_an_agenda_that_outgrows_its_events_is_refused_with_a_remedy():
+def test_an_agenda_that_grows_when_it_is_written_out_is_refused_with_a_remedy():
     result = sort(record(TWISTED["numbers that grow"]))
+    assert "store large inputs and refer to them" in letters(result)[0].reason
+
+
+def test_an_agenda_that_outgrows_its_events_is_refused_with_a_remedy():
+    names = [f"{number:04d}".ljust(199, "n") for number in range(2_200)]
+    operations = [{"name": name, "type": "cut"} for name in names]
+    processor = SubmissionProcessor(TOPICS, DEFINITIONS, max_agenda_bytes=900_000)
+    result = processor.process([of(agenda("a", operations=operations))], now=START)
     assert "split it in several" in letters(result)[0].reason
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError
+from deadlines import within
 
 from pop_stream.kafka.batch_consumer import BatchPacer, OffsetCommitter, handle_batches
 
@@ -56,7 +57,7 @@ async def handled(consumer, **more):
     async def handle(records):
         seen.append([one.offset for one in records])
 
-    async with asyncio.timeout(5):
+    async with within(5):
         await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, **more)
     return seen
 
@@ -74,7 +75,7 @@ async def test_what_is_handled_is_committed_before_stopping():
         if records[0].offset == 1:
             consumer.stop.set()
 
-    async with asyncio.timeout(5):
+    async with within(5):
         await handle_batches(consumer, handle, max_records=9, stop=consumer.stop)
     assert consumer.committed == [{HERE: 1}, {HERE: 2}]
 

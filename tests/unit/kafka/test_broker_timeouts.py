@@ -10,6 +10,7 @@ from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest
+from deadlines import within
 from structlog.testing import capture_logs
 
 from pop_stream.kafka import clients
@@ -41,7 +42,7 @@ class Connection:
         if not self.is_silent:
             answer.set_result("answered")
             self._requests.clear()
-        return asyncio.wait_for(answer, self._request_timeout)
+        return asyncio.wait_for(answer, self._request_timeout)  # of the wall
 
     def close(self, reason):
         self.closed.append(reason)
@@ -135,7 +136,7 @@ async def test_an_unresponsive_broker_gets_no_request_until_it_answers(client, p
         with pytest.raises(NodeNotReadyError):
             await client.send(1, BEAT)
         probes.results.put_nowait(answer)
-    async with asyncio.timeout(5):
+    async with within(5):
         while await client._get_conn(1) is None:  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
     assert await client.send(1, BEAT) == "answered"
@@ -159,13 +160,13 @@ async def test_requests_of_other_clients_to_an_unresponsive_broker_fail_too(clie
     await falls_silent(client)
     assert not await is_skipped(other, 1)
     probes.results.put_nowait(False)
-    async with asyncio.timeout(5):
+    async with within(5):
         with pytest.raises(KafkaConnectionError):
             await waiting
     assert await is_skipped(other, 1)
     assert not await is_skipped(other, 2)
     probes.results.put_nowait(True)
-    async with asyncio.timeout(5):
+    async with within(5):
         while await is_skipped(other, 1):  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
 
@@ -175,7 +176,7 @@ async def test_a_broker_that_accepts_no_connection_is_unresponsive(client, probe
     client.connects_in_s = 2 * ANSWER_S
     client.cluster.broker_metadata = lambda node: SimpleNamespace(host="broker", port=node)
     assert await client._get_conn(2) is None
-    async with asyncio.timeout(5):
+    async with within(5):
         assert await probes.asked.get() == "broker:2"
 
 
@@ -194,7 +195,7 @@ async def test_a_broker_that_left_the_cluster_is_not_probed_for_ever(client, pro
     gone = client.connections.pop(1)
     with capture_logs() as logs:
         probes.results.put_nowait(False)
-        async with asyncio.timeout(5):
+        async with within(5):
             while len(logs) < 2:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0)
     assert [one["event"] for one in logs] == ["broker.unresponsive", "broker.responsive"]
@@ -238,7 +239,7 @@ async def test_every_client_waits_longer_than_a_broker_holds_what_it_asks(monkey
     install_broker_timeouts = broker_timeouts.install_broker_timeouts
     monkeypatch.setattr(broker_timeouts, "install_broker_timeouts", noted)
     settings, held_ms = Settings(), clients.LONG_FETCH_WAIT_MS
-    async with asyncio.timeout(5):
+    async with within(5):
         made = [
             clients.consumer(settings, client_id="a", group_id=None, fetch_max_wait_ms=held_ms),
             clients.producer(settings, client_id="a"),

@@ -16,6 +16,7 @@ from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import KafkaConnectionError, NotLeaderForPartitionError
 from aiokafka.protocol.fetch import FetchRequest
+from deadlines import within
 from fakes import ManualClock
 
 from pop_stream.kafka.hardening.fetcher import harden_fetcher, use_adaptive_fetch_wait
@@ -122,7 +123,7 @@ async def fetching(client, *partitions, now=monotonic):
 async def test_broker_is_asked_again_though_the_answer_came_with_another_event(steps):
     """At one of so many steps of the loop, the fetcher wakes before it is free to ask."""
     client = Client()
-    async with fetching(client, ONE) as fetcher, asyncio.timeout(SOON_S):
+    async with fetching(client, ONE) as fetcher, within(SOON_S):
         for _ in range(2):
             asked = await client.asked.get()
             fetcher.seek_to(ONE, 0)
@@ -140,7 +141,7 @@ async def held(client):
 
 async def test_a_broker_that_holds_a_fetch_is_asked_at_once_for_a_partition_it_has_won():
     client = Client()
-    async with fetching(client, ONE, OTHER), asyncio.timeout(SOON_S):
+    async with fetching(client, ONE, OTHER), within(SOON_S):
         fetches = await held(client)
         client.lead({ONE: 1, OTHER: 1})
         asked = await client.asked.get()
@@ -151,7 +152,7 @@ async def test_a_broker_that_holds_a_fetch_is_asked_at_once_for_a_partition_it_h
 async def test_a_broker_that_wins_a_partition_while_it_is_connected_to_is_asked_for_all():
     client = Client()
     client.connected.clear()
-    async with fetching(client, ONE, OTHER), asyncio.timeout(SOON_S):
+    async with fetching(client, ONE, OTHER), within(SOON_S):
         for _ in BROKERS:
             await client.connecting.get()
         client.lead({ONE: 1, OTHER: 1})
@@ -170,7 +171,7 @@ async def test_a_broker_that_wins_a_partition_while_it_is_connected_to_is_asked_
 )
 async def test_fetches_are_held_on_where_no_broker_has_won_a_partition(leaders):
     client = Client()
-    async with fetching(client, ONE, OTHER), asyncio.timeout(SOON_S):
+    async with fetching(client, ONE, OTHER), within(SOON_S):
         fetches = await held(client)
         client.lead(leaders)
         client.lead({ONE: 1, OTHER: 2})
@@ -183,7 +184,7 @@ async def test_metadata_of_a_partition_without_leader_is_asked_for_again_after_a
     client.lead({ONE: 1, OTHER: -1})
     async with (
         fetching(client, ONE, OTHER, now=lambda: clock.now().timestamp()) as fetcher,
-        asyncio.timeout(SOON_S),
+        within(SOON_S),
     ):
         for _ in range(2):
             await client.metadata_requests.get()
@@ -198,7 +199,7 @@ async def test_metadata_of_a_partition_without_leader_is_asked_for_again_after_a
 async def test_fetches_are_of_a_version_that_followers_do_not_answer():
     """They do from version 11 on, and say nothing of their being leaders no more."""
     client = Client()
-    async with fetching(client, ONE), asyncio.timeout(SOON_S):
+    async with fetching(client, ONE), within(SOON_S):
         asked = await client.asked.get()
         sent = asked.request.prepare({FetchRequest.API_KEY: (4, 17)})
         assert sent.API_VERSION == 10
@@ -208,7 +209,7 @@ async def test_fetches_are_of_a_version_that_followers_do_not_answer():
 
 async def test_after_a_refusal_the_next_fetch_waits_for_the_new_leader():
     client = Client()
-    async with fetching(client, ONE), asyncio.timeout(SOON_S):
+    async with fetching(client, ONE), within(SOON_S):
         asked = await client.asked.get()
         known = client._md_update_fut = asyncio.get_running_loop().create_future()
         refused = (ONE.partition, NotLeaderForPartitionError.errno, -1, -1, [], b"")

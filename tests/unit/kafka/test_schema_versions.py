@@ -32,6 +32,7 @@ from pop_stream.model.events.schema_version import (
     checked_value,
     with_schema_version,
 )
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.relay.relay import _events_of
@@ -40,6 +41,7 @@ from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.settings import Settings
 
 STORED = Path(__file__).parents[2] / "records"
+NO_SECRET = RecordSigner()
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 TOPICS = Topics("t.")
 FAR = (b"0", b"%d" % (SCHEMA_VERSION + 2), b"99", b"x")
@@ -69,7 +71,7 @@ def stored(topic, shape, *, version=None):
 
 
 async def rollup(records):
-    read_ = [read(one, now=NOW) for one in records]
+    read_ = [read(one, now=NOW, signer=NO_SECRET) for one in records]
     got = [reason for _, refusals in read_ for reason in refusals]
     return [one.event for entries, _ in read_ for one in entries if one.event], got
 

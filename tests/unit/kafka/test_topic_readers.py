@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from aiokafka.errors import KafkaError
 from consumer_records import record
+from deadlines import within
 from real_api import IdleScheduler
 
 from pop_stream.kafka import clients
@@ -47,7 +48,7 @@ async def test_definitions_are_followed_on(reading):
     follower = DefinitionFollower(Settings(), client_id="test")
     following = asyncio.create_task(follower._follow())
     try:
-        async with asyncio.timeout(5):
+        async with within(5):
             while follower.current.customer("acme").weight != 3:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0)
     finally:
@@ -61,7 +62,7 @@ async def test_query_replies_are_followed_on(reading):
     asking._pending["q"] = answered
     listening = asyncio.create_task(asking._read())
     try:
-        async with asyncio.timeout(5):
+        async with within(5):
             assert (await answered).insight_id == "web"
     finally:
         listening.cancel()

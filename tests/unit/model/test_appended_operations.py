@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from backlogs import START
 
-from pop_stream.model.agenda import MAX_OPERATIONS, Operation, decode_appended, new_operations
+from pop_stream.model.agenda import MAX_OPERATIONS, Operation, all_operations, new_operations
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import AppendedOperation
 
@@ -27,5 +27,15 @@ def test_an_agenda_grows_to_the_most_operations_and_not_beyond():
 def test_what_a_foreign_puller_appended_unsoundly_is_refused_by_field():
     got = AppendedOperation(by="a", at=START, operation=msgspec.Raw(b'{"name": "b"}'))
     with pytest.raises(SubmissionError) as refused:
-        decode_appended([got])
+        all_operations((), [got])
     assert [issue.field for issue in refused.value.issues] == ["type"]
+
+
+def test_of_one_name_the_first_operation_counts():
+    accepted = [Operation(name="a", type="noop")]
+    more = [
+        AppendedOperation(by="a", at=START, operation=msgspec.Raw(text))
+        for text in (b'{"name": "A", "type": "x"}', b'{"name": "b", "type": "x"}')
+    ]
+    known = all_operations(accepted, [*more, more[1]])
+    assert [(one.name, one.type) for one in known] == [("a", "noop"), ("b", "x")]

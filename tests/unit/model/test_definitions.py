@@ -1,5 +1,7 @@
 """Definitions: what may be defined, and how a set of them changes."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from pop_stream.model.definitions import (
@@ -14,6 +16,7 @@ from pop_stream.model.definitions import (
     parse_definitions_file,
 )
 from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.template import AgendaTemplate
 
 ONE_OF_EACH = [
     Customer(id="acme", weight=2.0),
@@ -135,3 +138,50 @@ def test_low_water_may_be_left_to_the_target():
 def test_what_is_ready_matters_once_one_customer_has_a_quota(quota, matters):
     customers = {"acme": Customer(id="acme"), "big": Customer(id="big", max_ready=quota)}
     assert Definitions(customers=customers).has_quotas is matters
+
+
+class ReadOnce(Mapping):
+    """Counts how many of its entries are read."""
+
+    def __init__(self, entries):
+        self.entries, self.read = entries, 0
+
+    def __getitem__(self, key):
+        self.read += 1
+        return self.entries[key]
+
+    def __iter__(self):
+        return iter(self.entries)
+
+    def __len__(self):
+        return len(self.entries)
+
+
+def pool(name):
+    return ResourcePool(id=name, max_in_flight=1)
+
+
+def test_many_changes_copy_what_is_defined_once():
+    pools = ReadOnce({f"p{one}": pool(f"p{one}") for one in range(500)})
+    known = Definitions(pools=pools)
+    changed = known.with_changes([(f"pool/q{one}", pool(f"q{one}"), 1) for one in range(500)])
+    assert len(changed.pools) == 1_000
+    assert pools.read == 500
+
+
+def test_changes_in_turn_and_at_once_lead_to_the_same():
+    changes = [("pool/a", pool("a"), 1), ("pool/b", pool("b"), 1), ("pool/a", None, 2)]
+    changes += [("pool/b", None, 2), ("pool/a", pool("a"), 3), ("key/x", None, 1)]
+    changes += [("customer/a", pool("a"), 1)]
+    in_turn = Definitions()
+    for key, definition, version in changes:
+        in_turn = in_turn.updated(key, definition, version=version)
+    assert in_turn == Definitions().with_changes(changes)
+    assert [*in_turn.pools] == ["a"]
+
+
+def test_a_template_changes_nothing_that_is_scheduled_by():
+    known = Definitions()
+    template = AgendaTemplate(id="t", agenda={})
+    assert known.updated("template/t", template).schedules_like(known)
+    assert not known.updated("customer/a", Customer(id="a")).schedules_like(known)

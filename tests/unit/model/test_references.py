@@ -1,10 +1,13 @@
 """Tokens that refer to results, and what they become."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pop_stream.model.references import (
     Reference,
     UnresolvedReferenceError,
+    escaped,
     find,
     parse,
     resolve,
@@ -29,6 +32,30 @@ NAMES = {
 )
 def test_tokens_are_parsed(inner, expected):
     assert parse(inner) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("@@<a.out>", "@<a.out>"),
+        ("@@@<a.out::/s>", "@x"),
+        ("@@@@<a.out>", "@@<a.out>"),
+        ("me@@@<a.out::/s>.org", "me@x.org"),
+        ("@@ @<a.out::/n> @@<", "@@ 3 @<"),
+        ("@<>", "@<>"),
+        ("@<", "@<"),
+        ("@<a<b>", "@<a<b>"),
+    ],
+)
+def test_of_marks_before_a_bracket_two_stand_for_one(text, value):
+    assert resolve({"k": text}, NAMES) == {"k": value}
+    assert len(find(text)) == (value in {"@x", "me@x.org", "@@ 3 @<"})
+
+
+@given(st.text("@<>a.out: ?"))
+def test_escaped_text_stands_for_itself(text):
+    assert find(escaped({"k": [text]})) == []
+    assert resolve(escaped([text]), NAMES) == [text]
 
 
 @pytest.mark.parametrize(

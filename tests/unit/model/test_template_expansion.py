@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pop_stream.model import references
 from pop_stream.model.agenda import encode_agenda, parse_agenda
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.template import (
@@ -223,10 +224,48 @@ def test_the_payload_must_fit_the_schema():
 
 
 def test_text_that_was_filled_in_is_not_read_again():
-    sly = {"file": "@<pop.payload::/secret>", "secret": "s"}
-    [issue] = refused(template("@<pop.payload::/file>"), sly)
-    assert issue.field == "operations[0].payload"
-    assert "refers neither to the output" in issue.message
+    for sly in ("@<pop.payload::/secret>", "@<scan.out>", "@<pop.agendaId>", ["@@<scan.out>"]):
+        given = {"file": sly, "secret": "s"}
+        written = filled("@<pop.payload::/file>", given)
+        assert not references.find(written)
+        assert references.resolve(written, {}) == sly
+
+
+PARTS = st.lists(
+    st.sampled_from(["@", "<", ">", "@<", "scan.out", "scan.out>", "@<scan.out>", "x"])
+).map("".join)
+
+
+@given(st.lists(PARTS, min_size=4, max_size=4))
+def test_what_a_customer_gives_is_data_wherever_it_stands(given_texts):
+    """Beside the template's own texts and references, too: nothing of both makes another."""
+    params = {name: {"type": "string"} for name in "abcd"}
+    values = dict(zip("abcd", given_texts, strict=True))
+    text = "@<a>@<b><scan.out> @@@<c>@<scan.out>@<d>@<pop.agendaId>"
+    operations = [
+        {"name": "scan", "type": "scan"},
+        {"name": "use", "type": "use", "payload": {"deep": [text]}},
+    ]
+    one = template(agenda={"operations": operations}, params=params)
+    written = run(one, None, params=values).operations[1].payload
+    names = {"scan.out": "RESULT", "pop.agendaId": "ID"}
+    a, b, c, d = given_texts
+    expected = f"{a}{b}<scan.out> @{c}RESULT{d}ID"
+    assert references.resolve(written, names) == {"deep": [expected]}
+
+
+@given(PARTS)
+def test_operations_that_a_customer_gives_are_data_too(text):
+    one = template(agenda={"operations": "@<pop.payload::/operations>"})
+    made = run(one, {"operations": [{"name": "scan", "type": "noop", "payload": {"k": text}}]})
+    assert references.resolve(made.operations[0].payload, {}) == {"k": text}
+
+
+def test_marks_that_escape_are_gone_where_no_run_reads_references():
+    one = template("@@<scan.out>", agenda={"title": "@@<x> @<pop.payload::/file>"})
+    made = run(one, {"file": "@<y>"})
+    assert made.title == "@<x> @<y>"
+    assert made.operations[0].payload == "@@<scan.out>"
 
 
 def test_the_agenda_remembers_its_template_and_takes_its_title():

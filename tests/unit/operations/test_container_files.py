@@ -121,6 +121,21 @@ def test_the_image_is_built_with_the_uv_of_the_makefile():
     assert f"uv=={version}" in DOCKERFILE
 
 
+def test_both_stages_are_of_the_image_that_is_chosen_by_digest():
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.M) == ["${PYTHON_IMAGE}"] * 2
+    (name,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", DOCKERFILE, re.M)
+    assert DOCKERFILE.index("ARG PYTHON_IMAGE") < DOCKERFILE.index("FROM ")
+    makefile = (ROOT / "Makefile").read_text()
+    assert '--build-arg "PYTHON_IMAGE=$$name@$$digest"' in makefile
+    assert name.startswith("python:")
+
+
+def test_the_wheel_of_the_image_is_built_with_what_is_locked():
+    assert (
+        "uv build --wheel --build-constraints requirements.lock --require-hashes" in DOCKERFILE
+    )
+
+
 def test_the_image_runs_the_command_line_as_nobody_special():
     assert 'ENTRYPOINT ["pop-stream"]' in DOCKERFILE
     assert DOCKERFILE.index("USER pop-stream") < DOCKERFILE.index("ENTRYPOINT")

@@ -7,15 +7,15 @@ from puller_fakes import emitted
 
 from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH, LeaseClaims, LeaseTokens
 
-TOKENS = LeaseTokens(b"a secret")
+TOKENS = LeaseTokens([b"a secret"])
 
 
 def test_another_process_reads_what_one_has_signed():
     one = emitted(attempt=3, run_from=2, accepted_at=datetime(2026, 1, 2, 3, 4, 5, 6, UTC))
     claims = LeaseClaims.of(one)
     token = TOKENS.sign(claims)
-    assert LeaseTokens(b"a secret").read(token) == claims
-    assert token == LeaseTokens(b"a secret").sign(claims)
+    assert LeaseTokens([b"a secret"]).read(token) == claims
+    assert token == LeaseTokens([b"a secret"]).sign(claims)
 
 
 def test_the_longest_names_fit():
@@ -36,5 +36,14 @@ def test_noise_is_no_token(noise):
 
 
 def test_another_secret_signs_other_tokens():
-    token = LeaseTokens(b"another secret").sign(LeaseClaims.of(emitted()))
+    token = LeaseTokens([b"another secret"]).sign(LeaseClaims.of(emitted()))
     assert TOKENS.read(token) is None
+
+
+def test_tokens_of_the_secret_before_are_read_until_it_is_left_out():
+    claims = LeaseClaims.of(emitted())
+    before, now = LeaseTokens([b"old"]), LeaseTokens([b"new", b"old"])
+    assert now.read(before.sign(claims)) == claims
+    assert before.read(now.sign(claims)) is None
+    assert LeaseTokens([b"new"]).read(now.sign(claims)) == claims
+    assert LeaseTokens([b"new"]).read(before.sign(claims)) is None

@@ -8,6 +8,7 @@ from weakref import ref
 
 import msgspec
 import pytest
+from deadlines import within
 from puller_fakes import node, pool, run_of, states
 
 from pop_stream.puller import FinalError, Handlers, RetryableError
@@ -22,7 +23,7 @@ def handlers():
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(10):
+    async with within(10):
         yield
 
 

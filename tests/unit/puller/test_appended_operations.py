@@ -5,10 +5,11 @@ import threading
 
 import msgspec
 import pytest
-from puller_fakes import node, pool, run_of, states
+from deadlines import within
+from puller_fakes import AT, node, pool, run_of, states
 
-from pop_stream.model.agenda import Operation
 from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.base import AppendedOperation
 from pop_stream.puller import Handlers
 from pop_stream.puller.execution.agenda_run import PARALLEL_OPERATIONS, PriorResults
 
@@ -20,7 +21,7 @@ def handlers():
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(10):
+    async with within(10):
         yield
 
 
@@ -166,14 +167,57 @@ async def test_later_attempt_knows_what_an_earlier_one_appended(handlers):
         ran.append((operation.name, operation.payload))
 
     handlers.handler("generate")(generate_nothing)
-    new = (
-        Operation(name="a", type="work"),
-        Operation(name="b", type="work", payload="@<a.out>"),
-    )
+    new = known(node("a"), node("b", payload="@<a.out>"), by="gen")
     earlier = PriorResults({"gen": b"", "a": b"7"}, appended=new)
     run = run_of(handlers, node("gen", kind="generate"), earlier=earlier)
     assert await run.run() is None
     assert ran == [("b", 7)]
+
+
+def known(*nodes, by):
+    """Operations as an earlier attempt has appended them."""
+    return tuple(
+        AppendedOperation(by=by, at=AT, operation=msgspec.Raw(msgspec.json.encode(one)))
+        for one in nodes
+    )
+
+
+async def test_what_waits_for_an_operation_that_is_no_more_fails_the_attempt(handlers):
+    """Its appender was reset and has appended something else; the agenda has not succeeded."""
+    ran = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        ran.append(operation.name)
+
+    @handlers.handler("generate")
+    async def generate(operation):
+        await operation.append([node("other")])
+
+    earlier = PriorResults({"kept": b""}, appended=known(node("c", "gone"), by="kept"))
+    run = run_of(handlers, node("gen", kind="generate"), node("kept"), earlier=earlier)
+    failure = await run.run()
+    assert ran == ["other"]
+    assert (failure.retryable, "it waits for gone" in failure.message) == (False, True)
+    states = {one.name: one.state for one in run.take_changes().operations}
+    assert states["c"] == "failed"
+
+
+async def test_what_waits_for_an_operation_that_is_appended_again_runs(handlers):
+    ran = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        ran.append(operation.name)
+
+    @handlers.handler("generate")
+    async def generate(operation):
+        await operation.append([node("again")])
+
+    earlier = PriorResults({"kept": b""}, appended=known(node("c", "again"), by="kept"))
+    run = run_of(handlers, node("gen", kind="generate"), node("kept"), earlier=earlier)
+    assert await run.run() is None
+    assert ran == ["again", "c"]
 
 
 async def test_thread_may_append(handlers):

@@ -4,13 +4,18 @@ import asyncio
 import os
 import sys
 from contextlib import asynccontextmanager
+from socket import AF_INET
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.resolver import ThreadedResolver
 from aiohttp.test_utils import TestServer
+from deadlines import within
 from puller_fakes import node, run_of
 
+from pop_stream import ssrf_guard
 from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.handlers import command as command_module
 from pop_stream.puller.handlers.builtin import builtin, sleep
@@ -24,13 +29,18 @@ PYTHON = sys.executable
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(20):
+    async with within(20):
         yield
 
 
 @pytest.fixture
 async def handlers():
-    registry = builtin(Settings(allowed_commands=(PYTHON, SHELL, "/no/such/program")))
+    registry = builtin(
+        Settings(
+            allowed_commands=(PYTHON, SHELL, "/no/such/program"),
+            http_networks=("127.0.0.1/32",),
+        )
+    )
     yield registry
     await registry.close()
 
@@ -144,6 +154,8 @@ async def answer(request):
             return web.Response(text="{", content_type="application/json")
         case "nul":
             return web.json_response("a\0b")
+        case "redirect":
+            raise web.HTTPTemporaryRedirect(request.query["to"])
         case "cookie":
             response = web.Response(text=str(len(request.cookies)))
             response.set_cookie("a", "b")
@@ -152,10 +164,10 @@ async def answer(request):
 
 
 @asynccontextmanager
-async def server():
+async def server(host="127.0.0.1"):
     app = web.Application()
     app.router.add_route("*", "/{what}", answer)
-    async with TestServer(app, host="127.0.0.1") as one:
+    async with TestServer(app, host=host) as one:
         yield lambda what: str(one.make_url(f"/{what}"))
 
 
@@ -222,6 +234,114 @@ async def test_http_status_that_is_expected_is_no_failure(handlers):
         payload = {"url": url("404"), "expect_status": [200, 404]}
         assert (await result_of(handlers, "http", payload))["body"] == "because"
         await handlers.close()
+
+
+@asynccontextmanager
+async def secret_server(host="127.0.0.2"):
+    """A server of our own network; what it is asked is kept."""
+    asked = []
+
+    async def tell(request):
+        asked.append(request.path)
+        return web.Response(text="5ecret")
+
+    app = web.Application()
+    app.router.add_route("*", "/{what}", tell)
+    async with TestServer(app, host=host) as one:
+        yield one.port, asked
+
+
+def expect_refused(failure):
+    assert not failure.retryable
+    assert "POP_HTTP_NETWORKS" in failure.message
+    assert "5ecret" not in failure.message
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.2", "127.2", "2130706434", "0x7f.2", "127.0.0.2.", "[::ffff:127.0.0.2]",
+     "[::ffff:7f00:2]", "localhost"],
+)  # fmt: skip
+async def test_http_calls_no_internal_address_however_it_is_spelt(host):
+    handlers = builtin(Settings())
+    address = "127.0.0.1" if host == "localhost" else "127.0.0.2"
+    async with secret_server(address) as (port, asked):
+        url = f"http://{host}:{port}/x"
+        expect_refused(await failure_of(handlers, "http", {"url": url}))
+        await handlers.close()
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.2", "127.2", "2130706434", "[::ffff:127.0.0.2]", "inside.example"]
+)
+async def test_http_follows_no_redirect_to_an_internal_address(handlers, host, monkeypatch):
+    names = Names({"inside.example": ["127.0.0.2"]})
+    monkeypatch.setattr(ssrf_guard, "ThreadedResolver", lambda: names)
+    async with server() as url, secret_server() as (port, asked):
+        inside = f"http://{host}:{port}/x"
+        twice = url("redirect") + "?" + urlencode({"to": inside})
+        for first in (twice, url("redirect") + "?" + urlencode({"to": twice})):
+            failure = await failure_of(handlers, "http", {"url": first})
+            assert not failure.retryable
+            assert "POP_HTTP_NETWORKS" in failure.message or "IPv4" in failure.message
+        await handlers.close()
+    assert asked == []
+
+
+async def test_http_follows_a_redirect_to_where_it_may_go(handlers):
+    async with server() as url, server() as other:
+        to = urlencode({"to": other("echo")})
+        result = await result_of(handlers, "http", {"url": f"{url('redirect')}?{to}"})
+        await handlers.close()
+    assert result["body"]["method"] == "GET"
+
+
+class Names:
+    """A resolver of names that have another address each time they are looked up."""
+
+    def __init__(self, addresses):
+        self._addresses = addresses
+        self.asked = 0
+
+    async def resolve(self, host, port=0, family=0):
+        self.asked += 1
+        known = self._addresses.get(host)
+        if known is None:
+            return await ThreadedResolver().resolve(host, port, family)
+        address = known.pop(0) if len(known) > 1 else known[0]
+        return [
+            {"hostname": host, "host": address, "port": port, "family": AF_INET, "proto": 0,
+             "flags": 0}
+        ]  # fmt: skip
+
+    async def close(self):
+        pass
+
+
+async def test_http_connects_to_the_address_that_was_checked_and_no_other(
+    handlers, monkeypatch
+):
+    names = Names({"turns.example": ["127.0.0.1", "127.0.0.2"]})
+    monkeypatch.setattr(ssrf_guard, "ThreadedResolver", lambda: names)
+    async with secret_server("127.0.0.1") as (port, asked):
+        payload = {"url": f"http://turns.example:{port}/x", "headers": {"Connection": "close"}}
+        assert (await result_of(handlers, "http", payload))["body"] == "5ecret"
+        assert names.asked == 1  # once for each connection
+        expect_refused(await failure_of(handlers, "http", payload))
+        await handlers.close()
+    assert len(asked) == 1
+
+
+async def test_http_connects_to_no_address_that_nobody_checked(monkeypatch):
+    unchecked = Names({"turns.example": ["127.0.0.1"]})
+    monkeypatch.setattr(ssrf_guard, "GuardedResolver", lambda _: unchecked)
+    handlers = builtin(Settings())
+    async with secret_server("127.0.0.1") as (port, asked):
+        payload = {"url": f"http://turns.example:{port}/x"}
+        expect_refused(await failure_of(handlers, "http", payload))
+        await handlers.close()
+    assert asked == []
 
 
 async def test_http_server_that_is_not_there_is_worth_a_retry(handlers):

@@ -5,6 +5,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from deadlines import within
 from puller_fakes import AT, node, pool, run_of, states
 
 from pop_stream.model.events.base import PriorProgress
@@ -22,7 +23,7 @@ def handlers():
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(10):
+    async with within(10):
         yield
 
 

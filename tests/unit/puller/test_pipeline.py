@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiokafka import TopicPartition
+from deadlines import within
 from fakes import ManualClock, MemoryPublisher
 from puller_fakes import AT, emitted
 
@@ -20,7 +21,7 @@ MEDIA = TopicPartition("t.insight.media", 0)
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(10):
+    async with within(10):
         yield
 
 

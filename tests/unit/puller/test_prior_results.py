@@ -1,22 +1,22 @@
 """What a puller reads of earlier attempts, and what it does while it cannot."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from deadlines import within
 from msgspec.structs import replace
 from puller_fakes import emitted
 
-from pop_stream.puller.execution import prior_results as module
+from pop_stream.policy.lifecycle.summary import appended_name
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.settings import Settings
 
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(20):
+    async with within(20):
         yield
 
 
@@ -62,7 +62,7 @@ async def test_results_prior_progress_and_appended_operations_are_read():
         earlier = await one.read(emitted(attempt=2), pytest.fail)
     assert dict(earlier.succeeded) == {"fetch": b'{"size": 12}', "check": b""}
     assert earlier.unfinished["store"].percent == 70
-    assert [operation.name for operation in earlier.appended] == ["m"]
+    assert [appended_name(operation) for operation in earlier.appended] == ["m"]
     assert asked == [("/v1/agendas/a1/progress", "Bearer k1")]
 
 
@@ -87,7 +87,6 @@ async def test_an_agenda_that_ended_earlier_in_its_run_is_not_waited_for(state):
         for run_from in (1, 2):
             third = replace(emitted(attempt=3), run_from=run_from)
             assert (await one.read(third, pytest.fail)).final_state == state
-            assert (await one.read_if_soon(third)).final_state == state
 
 
 async def test_the_end_of_an_earlier_run_is_waited_past():
@@ -97,22 +96,3 @@ async def test_the_end_of_an_earlier_run_is_waited_past():
             rerun = replace(emitted(attempt=3), run_from=run_from)
             earlier = await one.read(rerun, [].append)
         assert (len(asked), earlier.final_state, set(earlier.succeeded)) == (2, "", {"fetch"})
-
-
-async def test_glance_waits_for_the_summary_but_not_for_an_api_that_is_away():
-    async with prior_results_reader(progress(1), progress(2, DONE)) as (one, _):
-        earlier = await one.read_if_soon(emitted(attempt=2))
-        assert earlier is not None
-        assert set(earlier.succeeded) == {"fetch"}
-    async with prior_results_reader((503, {})) as (one, asked):
-        assert await one.read_if_soon(emitted(attempt=2)) is None
-        assert len(asked) == 1
-    nobody = PriorResultsReader(Settings(api_url="http://127.0.0.1:9"))
-    assert await nobody.read_if_soon(emitted(attempt=2)) is None
-    await nobody.close()
-
-
-async def test_glance_ends_though_the_summary_stays_behind(monkeypatch):
-    monkeypatch.setattr(module, "SHORT_READ_S", 0.3)
-    async with prior_results_reader(progress(1)) as (one, _):
-        assert await one.read_if_soon(emitted(attempt=2)) is None

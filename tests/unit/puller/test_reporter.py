@@ -4,15 +4,17 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from deadlines import within
 from fakes import MemoryPublisher
 from puller_fakes import AT
 
-from pop_stream.model.errors import UnavailableError
+from pop_stream.model.errors import RecordTooLargeError, UnavailableError
 from pop_stream.model.events.codec import decode_lifecycle
 from pop_stream.model.events.lifecycle import AgendaHeartbeat
-from pop_stream.ports.publisher import RecordTooLargeError
 from pop_stream.puller.reporting import reporter as module
 from pop_stream.puller.reporting.reporter import BATCH_EVENTS, MAX_PENDING_EVENTS, Reporter
+
+TOO_LARGE = RecordTooLargeError("a record", 2, 1)
 
 
 class GatedPublisher(MemoryPublisher):
@@ -39,7 +41,7 @@ def event(agenda_id):
 
 @pytest.fixture(autouse=True)
 async def bounded():
-    async with asyncio.timeout(10):
+    async with within(10):
         yield
 
 
@@ -115,7 +117,7 @@ async def test_record_too_large_keeps_no_other_back():
     class Narrow(MemoryPublisher):
         async def publish(self, records):
             if any(r.key == b"big" for r in records):
-                raise RecordTooLargeError
+                raise TOO_LARGE
             await super().publish(records)
 
     publisher = Narrow(partition_count=1000)

@@ -40,6 +40,7 @@ from pop_stream.model.ids import HTTP_PULLER
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.backlog.backlog import apply_relayed
+from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.relay.relay import COMMAND_ORIGIN, Relay, translate
 from pop_stream.settings import Settings
 
@@ -393,3 +394,23 @@ async def test_many_restarts_are_relayed_in_pages_that_fit():
 async def test_a_restart_that_contradicts_itself_is_passed_over(wrong):
     [note] = notes(await relayed(encode(wrong), encode(claimed("c"))))
     assert note.claims == (Claim(agenda_id="c", attempt=1),)
+
+
+async def test_commands_that_nobody_has_signed_are_passed_over_and_their_neighbours_are_not():
+    publisher, signer = MemoryPublisher(), RecordSigner([b"s" * 32])
+    settings = Settings(topic_prefix="t.", signing_secrets=("s" * 32,))
+    relay = Relay(settings, publisher, FixedDefinitions(Definitions()))
+    cancel = AgendaCommanded(agenda_id="a", at=START, insight_id="media", action="cancel")
+    forged = encode([claimed("c"), cancel, restarted("b")])
+    topic = record(b"").topic
+    signed = encode([claimed("d"), cancel])
+    await relay.handle(
+        [
+            record(forged, offset=0),
+            record(forged, offset=1, headers=signer.headers(topic, key=b"k", value=signed)),
+            record(signed, offset=2, headers=signer.headers(topic, key=None, value=signed)),
+        ]
+    )
+    [note] = notes(publisher.records)
+    assert [one.agenda_id for one in note.claims] == ["c", "c", "d"]
+    assert [one.origin for one in note.commands] == [place(2, 1)]

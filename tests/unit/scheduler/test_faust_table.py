@@ -5,7 +5,9 @@ from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
+from deadlines import within
 
+from pop_stream.background import BackgroundTaskError
 from pop_stream.kafka.publisher import CHUNK_BYTES
 from pop_stream.model.errors import UnavailableError
 from pop_stream.scheduler.faust.table import FaustReadyTable
@@ -34,7 +36,7 @@ class Brokers:
         await self.lots[-1][1]
 
     async def begun(self, count=1):
-        async with asyncio.timeout(5):
+        async with within(5):
             while len(self.lots) < count:
                 self._any.clear()
                 await self._any.wait()
@@ -62,8 +64,11 @@ def faust():
 
 
 @pytest.fixture
-def brokers():
-    return Brokers()
+async def brokers():
+    made = Brokers()
+    yield made
+    for _, answer in made.lots:
+        answer.cancel()  # who still waits for one ends with its test
 
 
 @pytest.fixture
@@ -182,7 +187,7 @@ async def test_who_loses_all_partitions_waits_for_no_row(rows, brokers):
     await brokers.begun()
     rows.assign(set())
     brokers.fail()
-    async with asyncio.timeout(5):
+    async with within(5):
         await rows.wait_durable()
     assert len(brokers.lots) == 1
 
@@ -195,7 +200,7 @@ async def test_what_was_written_since_need_not_be_waited_for(rows, brokers):
     await brokers.begun()
     assert not await is_kept(rows, before)
     brokers.acknowledge()
-    async with asyncio.timeout(5):
+    async with within(5):
         await rows.wait_durable(before)
     assert not await is_kept(rows)
 
@@ -247,7 +252,7 @@ async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, bro
     assert not await is_kept(rows)
     rows.assign(set())
     sure.add(3)
-    async with asyncio.timeout(5):
+    async with within(5):
         await waiting
     assert await is_kept(rows)
     assert brokers.lots == []
@@ -314,3 +319,20 @@ async def test_a_rebalance_need_not_wait_for_a_long_recovery(rows, faust, change
     assert await rows.recover()
     assert changelog.asked == [{3: 0}, {3: 2}]
     assert found(rows, 3) == {"3/media/head": b"6"}
+
+
+async def test_a_row_that_cannot_be_sent_for_good_ends_the_wait_for_that_and_nothing_follows_it(
+    rows, brokers
+):
+    rows.put("3/media/page/0", b"one")
+    rows.send_now()
+    await brokers.begun()
+    brokers.lots[-1][1].set_exception(ZeroDivisionError("it fell over"))
+    async with within(5):
+        with pytest.raises(BackgroundTaskError, match=r"changelog.*it fell over"):
+            await rows.wait_failed()
+    rows.put("3/media/page/0", b"two")
+    assert not await is_kept(
+        rows
+    )  # a later row must not stand in a changelog without the first
+    assert len(brokers.lots) == 1

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from aiokafka import TopicPartition
 from backlogs import settled
+from deadlines import within
 from msgspec import Raw
 from msgspec.structs import replace as replace_struct
 from scheduler_world import MEDIA, PARTITIONS, TOPICS, SchedulerWorld, scheduler_on
@@ -153,7 +154,8 @@ async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(wo
     await asyncio.sleep(0)
     assert not handling.done()
     scheduler._ownership.revoke({home})
-    await asyncio.wait_for(handling, 5)
+    async with within(5):
+        await handling
     assert world.emitted_ids() == []
     assert world.publisher.on(TOPICS.dead_letters) == []
 
@@ -175,7 +177,8 @@ async def test_a_partition_is_released_once_the_record_in_hand_is_done(world):
     letting_go = asyncio.create_task(scheduler._on_revoked(None, revoked))
     await asyncio.sleep(0)
     go_on.set()
-    await asyncio.wait_for(asyncio.gather(handling, letting_go), 5)
+    async with within(5):
+        await asyncio.gather(handling, letting_go)
     assert not scheduler._ownership.owns(home)
 
 

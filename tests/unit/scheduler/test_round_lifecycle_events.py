@@ -99,12 +99,7 @@ async def test_a_failure_is_published_as_a_wait_and_then_emitted_again(world):
     await world.handle(InsightTick(insight_id="media"))
     assert kinds(world) == [AgendaWaiting, AgendaReady, AgendaEmitted]
     [again] = world.emitted()
-    assert (again.attempt, again.resumes) == (2, True)
-
-
-async def test_an_agenda_of_one_operation_has_nothing_to_resume(world):
-    await bring(world, placed("a", attempt=2), placed("b", operation_types=("cut", "mix")))
-    assert [one.resumes for one in world.emitted()] == [False, False]
+    assert again.attempt == 2
 
 
 async def test_an_exhausted_agenda_is_dead_lettered_with_its_body(world):

@@ -1,5 +1,7 @@
 """What an ingress admits, by what it counts itself and what the others report."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from pop_stream.model.definitions import Customer
@@ -22,7 +24,7 @@ from pop_stream.policy.ingress.usage import (
     chunks,
 )
 
-START = "2026-01-01T00:00:00Z"
+START = datetime(2026, 1, 1, tzinfo=UTC)
 CUSTOMERS = {
     "ready": Customer(id="ready", max_ready=3),
     "rate": Customer(id="rate", max_submit_per_s=2, submit_burst=4),

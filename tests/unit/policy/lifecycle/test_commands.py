@@ -2,13 +2,15 @@
 
 import json
 
+import msgspec
 import pytest
 from lifecycle_events import START, at, operation
 
 from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.errors import StateError, SubmissionError
-from pop_stream.model.events.codec import decode_routed
-from pop_stream.policy.lifecycle.rerun import has_effect, kept_operations, restart_event
+from pop_stream.model.events.base import AppendedOperation
+from pop_stream.model.events.codec import decode_routed, encode
+from pop_stream.policy.lifecycle.rerun import has_effect, reset, restart_event
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 
@@ -79,38 +81,77 @@ def test_what_stops_already_need_not_be_cancelled():
     assert not has_effect("cancel", stopping)
 
 
+APPENDED = (("thumb", "fetch", []), ("post", "mail", ["thumb"]), ("log", "post", []))
+"""Operations that were appended: name, by which one, and what each depends on."""
+
+
+def ended_with_appended():
+    new = ({"name": name, "type": "work", "depends_on": after} for name, _, after in APPENDED)
+    return ended(
+        appended=tuple(
+            AppendedOperation(by=by, at=START, operation=msgspec.Raw(msgspec.json.encode(one)))
+            for (_, by, _), one in zip(APPENDED, new, strict=True)
+        )
+    )
+
+
 @pytest.mark.parametrize(
-    ("what", "keep"),
+    ("what", "anew"),
     [
-        ("all", ()),
-        ("failed", ("mail", "fetch", "pack")),
-        (["pack"], ("mail", "fetch")),
-        (["fetch"], ("mail",)),
-        (["mail"], ("fetch", "pack")),
-        (["mail", "fetch"], ()),
-        ([], ("mail", "fetch", "pack")),
+        ("all", "all"),
+        ("failed", ()),
+        (["pack"], ("pack", "store")),
+        (["fetch"], ("fetch", "pack", "store")),
+        (["mail"], ("mail",)),
+        (["mail", "fetch"], "all"),
+        ([], ()),
     ],
 )
-def test_what_is_run_anew_takes_along_what_depends_on_it(what, keep):
-    assert kept_operations(ended(), PARSED.operations, what) == keep
+def test_what_is_run_anew_takes_along_what_depends_on_it(what, anew):
+    assert again(what=what).reset == anew
+
+
+@pytest.mark.parametrize(
+    ("what", "anew"),
+    [
+        ("all", "all"),
+        ("failed", ()),
+        (["thumb"], ("thumb", "post", "log")),
+        (["post"], ("post", "log")),
+        (["log"], ("log",)),
+        (["mail"], ("mail", "post", "log")),
+        (["fetch"], ("fetch", "pack", "store", "thumb", "post", "log")),
+    ],
+)
+def test_what_was_appended_is_run_again_by_name_and_with_what_it_follows(what, anew):
+    assert again(ended_with_appended(), what).reset == anew
 
 
 def test_an_operation_that_is_not_there_is_named():
     with pytest.raises(SubmissionError, match="operations = pick: no operation of this agenda"):
-        kept_operations(ended(), PARSED.operations, ["pack", "pick"])
+        again(what=["pack", "pick"])
 
 
 def test_it_runs_again_as_the_next_attempt_with_all_its_settings():
     event = again()
     placed = decode_routed(event.routed)
     assert (event.attempt, placed.attempt) == (4, 4)
-    assert event.keep == ("mail", "fetch", "pack")
+    assert event.reset == ()
     assert (event.insight_id, event.by) == ("files", "ann")
     assert (placed.customer_id, placed.rank, placed.max_attempts) == ("acme", 7, 2)
     assert placed.operation_types == ("mail", "http", "zip", "sql")
     assert placed.expires_at == PARSED.expires_at
     assert not placed.held
     assert json.loads(bytes(placed.agenda)) == AGENDA
+
+
+def test_pullers_of_a_rerun_do_not_learn_where_the_customer_is_called_back():
+    body = json.dumps(AGENDA | {"callback_url": "https://acme.example/5ecret"}).encode()
+    event = restart_event(
+        ended(body=body), parse_agenda(body), again="failed", hold=False, by="ann", reason="",
+        now=START,
+    )  # fmt: skip
+    assert b"5ecret" not in encode(event)
 
 
 def test_a_deadline_that_has_passed_does_not_end_it_at_once():
@@ -138,5 +179,5 @@ def test_what_depends_on_two_that_are_run_anew_is_run_anew_once():
     }).operations  # fmt: skip
     done = {one: operation(one, "succeeded") for one in ("root", *names)}
     summary = Summary(agenda_id="a1", state=State.FAILED, operations=done)
-    assert kept_operations(summary, operations, ["root"]) == ("other",)
-    assert kept_operations(summary, operations, ["right"]) == ("root", "left", "other")
+    assert reset(operations, summary, ["root"]) == ("root", "left", "right", "end")
+    assert reset(operations, summary, ["right"]) == ("right", "end")

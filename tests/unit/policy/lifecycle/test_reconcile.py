@@ -116,6 +116,12 @@ def test_what_may_run_somewhere_is_placed_as_the_next_attempt(state):
     assert bytes(placed.agenda) == BODY
 
 
+def test_pullers_of_a_repair_do_not_learn_where_the_customer_is_called_back():
+    body = json.dumps(json.loads(BODY) | {"callback_url": "https://a.example/5ecret"}).encode()
+    placed = placed_for_repair(row(State.READY), body, NOW)
+    assert json.loads(bytes(placed.agenda)) == json.loads(BODY)
+
+
 def test_a_body_that_is_no_agenda_is_refused():
     with pytest.raises(SubmissionError):
         placed_for_repair(row(State.READY), b'{"id": "a"}', NOW)

@@ -218,9 +218,54 @@ def test_what_an_operation_appended_goes_when_it_is_reset_and_what_that_appended
         replace(progressed(4), appended=(appended("three", by="store"),)),
         succeeded(5, *[operation(n, "succeeded") for n in ("fetch", "store", "one", "two")]),
     )
-    again = folded(restarted(9, keep=("store", "one", "two")), before=ended)
+    again = folded(restarted(9, reset=("fetch",)), before=ended)
     assert names_of(again) == ["three"]
     assert set(again.operations) == {"store"}
+    assert again.unfinished == ("fetch", "three")
+
+
+def test_a_rerun_of_all_begins_as_the_agenda_was_accepted():
+    ended = folded(
+        accepted(),
+        replace(progressed(3), appended=(appended("one"),)),
+        failed(5, operation("fetch", "succeeded"), operation("one", percent=40)),
+    )
+    again = folded(restarted(9, reset="all"), before=ended)
+    assert (again.appended, again.operations) == ((), {})
+
+
+def test_a_rerun_goes_on_where_the_attempt_before_ended():
+    """What succeeded stays, whoever appended it; how far the others were stays too."""
+    ended = folded(
+        accepted(),
+        replace(progressed(3), appended=(appended("one", by="store"), appended("two"))),
+        failed(
+            5,
+            operation("fetch", "succeeded"),
+            operation("store", "failed", percent=70),
+            operation("one", "succeeded"),
+            operation("two", percent=40),
+        ),
+    )
+    again = folded(restarted(9), before=ended)
+    assert names_of(again) == ["one", "two"]
+    assert again.unfinished == ("store", "two")
+    priors = {name: one.prior.percent for name, one in again.operations.items() if one.prior}
+    assert priors == {"store": 70, "two": 40}
+
+
+def test_what_was_appended_after_a_rerun_was_wanted_is_not_lost():
+    """The command was made of a summary that did not know of it yet."""
+    late = replace(progressed(4), appended=(appended("late", by="store"), appended("gone")))
+    again = folded(accepted(), late, failed(5), restarted(9, reset=("fetch",)))
+    assert names_of(again) == ["late"]
+
+
+def test_an_appended_operation_that_was_never_reported_on_has_not_run():
+    story = replace(progressed(3), appended=(appended("one"),))
+    summary = folded(accepted(), story, succeeded(6))
+    assert (summary.state, round(summary.percent)) == (State.SUCCEEDED, 67)
+    assert summary.unfinished == ("store", "fetch", "one")
 
 
 @pytest.mark.parametrize(
@@ -339,7 +384,7 @@ def test_one_event_may_report_an_operation_twice():
         ([operation("fetch", percent=30)], 15),
         ([operation("fetch", percent=-5), operation("store", percent=130)], 50),
         ([operation("fetch", "failed"), operation("store", percent=50)], 75),
-        ([operation("fetch"), operation("made", "succeeded"), operation("up", percent=20)], 40),
+        ([operation("fetch"), operation("made", "succeeded"), operation("up", percent=20)], 30),
     ],
 )
 def test_percent_is_the_mean_over_all_operations(operations, percent):
@@ -465,7 +510,7 @@ def test_an_agenda_that_is_run_again_keeps_what_it_is_asked_to():
             9, operation("fetch", "succeeded"), operation("store", "succeeded"), retryable=False
         ),
     )
-    again = folded(restarted(20, attempt=2, keep=("fetch",)), before=ended)
+    again = folded(restarted(20, attempt=2, reset=("store",)), before=ended)
     assert (again.state, again.attempt, set(again.operations)) == (State.READY, 2, {"fetch"})
     assert [one.outcome for one in again.history] == ["failed"]
     assert again.accepted_at == at(0)
@@ -526,7 +571,10 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
     assert (known.priority, known.accepted_at) == (3, START)
 
 
-@pytest.mark.parametrize("reported_of", [b"7", b"{", b'{"name": 7}', b"{}"])
-def test_an_appended_operation_may_have_no_name_that_can_be_read(reported_of):
+@pytest.mark.parametrize("reported_of", [b"7", b"{", b'{"name": 7}', b"{}", b'{"name": "x"}'])
+def test_what_is_appended_and_is_no_operation_is_not_applied(reported_of):
+    """Nobody could ever run it, so the agenda could never end."""
     one = AppendedOperation(by="fetch", at=at(3), operation=msgspec.Raw(reported_of))
-    assert appended_name(one) == ""
+    story = replace(progressed(3, operation("fetch", percent=5)), appended=(one,))
+    with pytest.raises(TransitionError, match="an appended operation of a1 is none"):
+        fold(folded(accepted()), story)

@@ -1,8 +1,11 @@
-"""Which addresses a webhook may go to: customers name them, so none of our own network's.
+"""Which addresses customers may have us call: none of our own network's.
 
-A name is looked up once, every address found is checked, and the connection is made to an
-address that was checked: a name that answers otherwise a moment later reaches nothing. Checked
-again is the address that a socket is opened for, whatever led to it.
+Customers name the addresses of webhooks and of `http` operations. A name is looked up once for
+each connection, every address found is checked, and the connection is made to an address that
+was checked: a name that answers otherwise a moment later reaches nothing. Checked again is the
+address that a socket is opened for, whatever led to it, a redirect too.
+
+Make clients with `guarded_connector`, and find its refusal with `refusal_behind`.
 """
 
 import socket
@@ -17,6 +20,7 @@ from ipaddress import (
 )
 from typing import Final
 
+from aiohttp import TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import AddrInfoType
 from aiohttp.resolver import ThreadedResolver
@@ -36,7 +40,7 @@ _IETF_PROTOCOL_ASSIGNMENTS: Final = IPv4Network("192.0.0.0/24")
 
 
 class ForbiddenAddressError(PopStreamError):
-    """The webhook's address is not one that may be called."""
+    """The address is not one that customers may have called."""
 
     code = "forbidden_address"
 
@@ -90,6 +94,31 @@ class SsrfGuard:
         family, kind, protocol, _, place = found
         self.check(str(place[0]))
         return socket.socket(family, kind, protocol)
+
+
+def guarded_connector(guard: SsrfGuard, *, limit: int) -> TCPConnector:
+    """Connections to addresses that may be called; for one session, which closes it.
+
+    Args:
+        guard: Says which those are.
+        limit: Most at a time; 0 for any number.
+    """
+    return TCPConnector(
+        resolver=GuardedResolver(guard),
+        socket_factory=guard.open_socket,
+        use_dns_cache=False,
+        limit=limit,
+    )
+
+
+def refusal_behind(error: BaseException) -> ForbiddenAddressError | None:
+    """The guard's refusal, if that caused a client's error or is it; else None."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ForbiddenAddressError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 class GuardedResolver(AbstractResolver):

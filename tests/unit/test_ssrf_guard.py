@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pop_stream.webhooks.ssrf_guard import ForbiddenAddressError, GuardedResolver, SsrfGuard
+from pop_stream.ssrf_guard import ForbiddenAddressError, GuardedResolver, SsrfGuard
 
 INTERNAL = [
     "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",

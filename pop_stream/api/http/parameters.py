@@ -1,0 +1,84 @@
+"""What paths and queries may hold: checked before anything is looked up by it."""
+
+import re
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from pop_stream.api.http.errors import InvalidError
+from pop_stream.model.api_keys import KEY_ID_PATTERN
+from pop_stream.model.ids import (
+    ID_LENGTH,
+    ID_PATTERN,
+    INSIGHT_ID_LENGTH,
+    OWN_ID_LENGTH,
+    OWN_ID_PATTERN,
+    TOPIC_SAFE_PATTERN,
+)
+from pop_stream.model.validation import is_storable, issues_of, unstorable_issue
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class IdPattern:
+    """What one kind of id looks like."""
+
+    pattern: str
+    max_length: int
+
+    def fits(self, named: str) -> bool:
+        """Whether anything can have this id, so that odd text is never looked up."""
+        return len(named) <= self.max_length and bool(re.fullmatch(self.pattern, named))
+
+
+_PLAIN: Final = IdPattern(ID_PATTERN, ID_LENGTH)
+
+
+_CUSTOMER_CHOSEN: Final = IdPattern(OWN_ID_PATTERN, OWN_ID_LENGTH)
+
+
+_NUMBER: Final = IdPattern(r"[0-9]+", 18)
+"""What a bigint holds."""
+
+
+_PATTERNS: Final = {
+    "agenda_id": _CUSTOMER_CHOSEN,
+    "template_id": _CUSTOMER_CHOSEN,
+    "insight_id": IdPattern(TOPIC_SAFE_PATTERN, INSIGHT_ID_LENGTH),
+    "key_id": IdPattern(KEY_ID_PATTERN, 16),
+    "version": _NUMBER,
+    "attempt": _NUMBER,
+}
+
+
+def id_pattern(parameter: str) -> IdPattern:
+    """What the ids that a parameter of a path takes look like."""
+    return _PATTERNS.get(parameter, _PLAIN)
+
+
+def read_query(request: web.Request, shape: type[M], *, many: Set[str] = frozenset()) -> M:
+    """A request's query, as a model.
+
+    Args:
+        request: Whose query.
+        shape: Of which each parameter is a field.
+        many: Parameters that may be given several times; their fields are lists.
+
+    Raises:
+        InvalidError: With one issue per parameter that is not what it must be.
+    """
+    parameters: dict[str, object] = {}
+    for name in request.query:
+        values = request.query.getall(name)
+        for text in (name, *values):
+            if not is_storable(text):
+                raise InvalidError([unstorable_issue("query", text)])
+        parameters[name] = values if name in many or len(values) > 1 else values[0]
+    try:
+        return shape.model_validate(parameters)
+    except ValidationError as error:
+        raise InvalidError(issues_of(error, document="query")) from None
