@@ -46,7 +46,7 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
         ingest = Ingest(
             settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
         )
-        relay = Relay(settings, relay_publish, definitions)
+        relay = Relay(settings, relay_publish, definitions, WallClock())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))

@@ -41,43 +41,49 @@ class AgendaRecord(Struct, frozen=True, array_like=True):
 
     Attributes:
         ref: Page number and slot in one integer, as `ref_of` makes it.
-        charge: What its customer's tag was moved by; only while it is out.
-        cost: Worker-seconds it was taken to cost; only while it is out.
+        charged: What it counts as, in microseconds of a worker; only while it is out.
+        sure: Part of that without a declared cost beyond the usual; likewise.
         overrides: None where there are none.
+        claimed_at: When its claim was relayed, in seconds since the epoch; 0 before that.
     """
 
     ref: int
     state: int
     attempt: int = 1
-    charge: float = 0.0
-    cost: float = 0.0
+    charged: int = 0
+    sure: int = 0
     overrides: Overrides | None = None
+    claimed_at: float = 0.0
 
 
 class FairnessState(Struct, frozen=True, array_like=True):
-    """A customer's place on the virtual clock.
+    """What a customer was given, but for its agendas that are out: records have those.
 
     Attributes:
-        tag: Its start tag, in worker-seconds per weight.
-        keys_virtual_time: The virtual time among its fairness keys.
-        keys: Start tags of those of its keys that moved.
-        uncontested: Of its agendas in flight, how many are not corrected when they end.
+        tag: What was delivered to it, in worker-seconds per weight.
+        last: What its agenda emitted last surely counts as, in microseconds of a worker.
+        level: Of urgency in its turn; 0 where it may not go, or has yet to join.
         weight: The weight by which the tag was computed; 0 where that is not known.
+        largest_s: Worker-seconds of its largest agenda.
+        keys_present: The present among its fairness keys.
+        keys: Tag and last agenda, likewise, of those of its keys that moved.
     """
 
     tag: float
-    keys_virtual_time: float = 0.0
-    keys: dict[str, float] = field(default_factory=dict)
-    uncontested: int = 0
+    last: int = 0
+    level: int = 0
     weight: float = 0.0
+    largest_s: float = 0.0
+    keys_present: float = 0.0
+    keys: dict[str, tuple[float, int]] = field(default_factory=dict)
 
 
 class Delta(Struct, frozen=True):
     """Values that replace what was known before; the newest delta is right.
 
     Attributes:
-        virtual_time: Of the most urgent level, in worker-seconds per weight.
-        lower_levels: The same of the levels below, where priorities are strict.
+        presents: By level, most urgent first, the position from which an agenda was emitted
+            last, in worker-seconds per weight.
         next_page: Page numbers are never used twice, or old records would fit new pages.
         records: States of slots that changed.
         gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
@@ -85,22 +91,23 @@ class Delta(Struct, frozen=True):
         origins: By partition of `pop.submissions`, the last offset and index placed.
         learned: Worker-seconds by operation type.
         ratios: By customer, what its agendas took of what was declared.
+        usual: By customer, worker-seconds of an attempt; of all under the empty name.
         reruns: The last attempt of agendas that ended after they were run again, in the order
             of their ends; 0 of one that is not remembered any more.
     """
 
-    virtual_time: float
+    presents: tuple[float, ...]
     emitted: int
     claimed: int
     rounds: int
     next_page: int
-    lower_levels: tuple[float, ...] = ()
     records: tuple[AgendaRecord, ...] = ()
     gone: dict[str, str] = field(default_factory=dict)
     fairness: dict[str, FairnessState] = field(default_factory=dict)
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=dict)
     reruns: dict[str, int] = field(default_factory=dict)
 
     def split(self, most: int) -> "Sequence[Delta]":
@@ -109,6 +116,7 @@ class Delta(Struct, frozen=True):
         Applied one after the other they come to the same.
         """
         none = ((), (), ())
+        nothing = ((), (), (), ())
         places = zip_longest(
             chunked(self.records, most),
             chunked(self.gone.items(), most),
@@ -118,10 +126,11 @@ class Delta(Struct, frozen=True):
         known = zip_longest(
             chunked(self.learned.items(), most),
             chunked(self.ratios.items(), most),
+            chunked(self.usual.items(), most),
             chunked(self.reruns.items(), most),
             fillvalue=(),
         )
-        rows = zip_longest(places, known, fillvalue=none)
+        rows = [(place or none, one or nothing) for place, one in zip_longest(places, known)]
         parts = [
             replace(
                 self,
@@ -130,9 +139,10 @@ class Delta(Struct, frozen=True):
                 fairness=dict(fairness),
                 learned=dict(learned),
                 ratios=dict(ratios),
+                usual=dict(usual),
                 reruns=dict(reruns),
             )
-            for (records, gone, fairness), (learned, ratios, reruns) in rows
+            for (records, gone, fairness), (learned, ratios, usual, reruns) in rows
         ]
         return parts or [self]
 

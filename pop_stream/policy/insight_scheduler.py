@@ -111,7 +111,7 @@ class FairnessFigures:
     Attributes:
         at: The instant they are of.
         mean_service: Recent worker-seconds per weight of customers that may go.
-        gap: Widest difference of customers' places on the virtual clock.
+        gap: Widest difference of what customers were given per weight, delivered and out.
         bound: What `gap` could not exceed at that instant.
         customers: How many were looked at.
     """
@@ -360,7 +360,7 @@ class InsightScheduler:
             slots=planned.slots,
             chosen=tuple(one.agenda_id for one in planned.chosen),
             ready=backlog.ready,
-            virtual_time=backlog.queue.virtual_time,
+            virtual_time=backlog.queue.present(1),
             customers=forecast.customer_shares(
                 listed, mean=figures.mean_service, now=at, chosen=counts
             ),
@@ -447,7 +447,7 @@ class InsightScheduler:
             queue = self.backlog.queue
             mean = forecast.mean_service(self.backlog, now)
             customers = sum(1 for _ in queue.flows())
-            known = FairnessFigures(now, mean, queue.tag_gap(), queue.bound(), customers)
+            known = FairnessFigures(now, mean, queue.gap(), queue.bound(), customers)
             self._figures = known
         return known
 

@@ -6,6 +6,7 @@ It makes one report per insight of a batch, in parts that fit a record, without 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from time import monotonic
 from typing import Final
 
@@ -54,6 +55,7 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.ids import HTTP_PULLER, ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.ingress.signature import RecordSigner
+from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord
@@ -76,6 +78,7 @@ class _InsightAttempts:
 def translate(
     lifecycle: Iterable[LifecycleEvent],
     commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
+    at: datetime | None = None,
 ) -> list[InsightAttemptsReported]:
     """One report per insight with what the scheduler needs of the events, in order.
 
@@ -85,6 +88,7 @@ def translate(
     Args:
         lifecycle: Events without commands; translated before `commanded`.
         commanded: Commands, with their positions in the topic.
+        at: The present instant, from which the scheduler counts what attempts take.
     """
     found: dict[str, _InsightAttempts] = {}
     for event in lifecycle:
@@ -108,7 +112,7 @@ def translate(
                 pass
     for wanted, origin in commanded:
         _entry_for(found, wanted).commands.append(_command(wanted, origin))
-    return [_attempts_event(insight_id, reports) for insight_id, reports in found.items()]
+    return [_attempts_event(one, reports, at) for one, reports in found.items()]
 
 
 def ordered(
@@ -152,7 +156,9 @@ def _entry_for(
     return reports
 
 
-def _attempts_event(insight_id: str, reports: _InsightAttempts) -> InsightAttemptsReported:
+def _attempts_event(
+    insight_id: str, reports: _InsightAttempts, at: datetime | None
+) -> InsightAttemptsReported:
     heartbeats = reports.heartbeats
     if heartbeats:
         for claim in reports.claims:
@@ -166,6 +172,7 @@ def _attempts_event(insight_id: str, reports: _InsightAttempts) -> InsightAttemp
         heartbeats=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in heartbeats),
         commands=tuple(reports.commands),
         idle=tuple(IdleRunners(*one) for one in reports.idle.items()),
+        relayed_at=at,
     )
 
 
@@ -180,7 +187,9 @@ def split_to_fit(report: ReadyEvent) -> Iterator[ReadyEvent]:
     for name in ("claims", "heartbeats", "settlements", "commands"):
         whole = getattr(report, name)
         if whole:
-            alone = InsightAttemptsReported(insight_id=report.insight_id)
+            alone = InsightAttemptsReported(
+                insight_id=report.insight_id, relayed_at=report.relayed_at
+            )
             yield from _halves(replace(alone, **{name: whole}), name)
 
 
@@ -300,10 +309,12 @@ class Relay:
         settings: Settings,
         publisher: Publisher,
         definitions: DefinitionSource,
+        clock: Clock,
         *,
         now: Callable[[], float] = monotonic,
     ) -> None:
         self._settings = settings
+        self._clock = clock
         self._topics = Topics(settings.topic_prefix)
         self._signer = RecordSigner(settings.signing_keys)
         self._publisher = publisher
@@ -339,7 +350,9 @@ class Relay:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         ordered_events = OrderedEvents()
         reports = translate(
-            _relayed(records, ordered_events, self._signer), ordered_events.commanded
+            _relayed(records, ordered_events, self._signer),
+            ordered_events.commanded,
+            self._clock.now(),
         )
         if ordered_events.expedites:
             self._pacer.expedite(_EXPEDITE_FOR_S)

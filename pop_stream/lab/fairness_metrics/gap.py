@@ -5,24 +5,21 @@ agendas, in worker-seconds per weight, should grow alike. The gap of an interval
 difference of the two growths; the worst over all intervals is the largest less the smallest
 value that their difference took, which is kept up to date with every completion.
 
-Bound, of f ahead of g: (D + 1) (c_f + c_g) + D (2 e_f + e_g). D is the most agendas that were
-out at once, c the largest charge of an agenda over any weight its customer had since, e the
-larger of the most by which one of that customer's cost more than it was charged and the most
-by which one of anybody's cost less. With true charges e is 0, and this is the bound of
-SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004.
+Bound: (D + 1) (c_f + c_g) + D (e_f + e_g). D is the most agendas that were out at once, c the
+largest reservation of an agenda over any weight its customer had since, e the most by which
+one of that customer's took more than was reserved, and the most by which one took less. No
+third customer is in it. With true costs e is 0, and this is the bound of SFQ(D): Jin, Chase
+and Kaur, SIGMETRICS 2004.
 
-Why: a charge moves its customer's tag when the agenda is emitted, and what it cost besides
-when it settles. So what f was given by completions in an interval is how far its tag moved,
-and the charges of what was out at the beginning, less those of what was out at the end. For f
+Why: the position p of a customer is what was delivered to it and what is reserved for its
+agendas that are out, over its weight. So what f was given by completions in an interval is how
+far p moved, and what was reserved at the beginning, less what is reserved at the end. For f
 less g:
 
-- The charges, of f's at the beginning and g's at the end, are at most D (c_f + c_g).
-- f's tag passes g's by c_f when f is picked, and by e_f with each of the D then out that is
-  corrected: f's cost more, or g's less, or a third's, which takes the virtual time back to
-  where g begins. What g is picked for meanwhile only moves it on.
-- At the beginning, the tag of g may be as far ahead of f's: c_g + D e_g.
-- What is not corrected, because one customer had all turns when it was emitted, is in the
-  service and not in the tags: D e_f.
+- What is reserved, for f at the beginning and for g at the end, is at most D (c_f + c_g).
+- f is picked only while its p is not above g's. Then it passes g's by c_f, and with each of
+  the D out by what that takes more, or what one of g's takes less than was reserved.
+- At the beginning, p of g may be as far ahead of f's.
 """
 
 from collections.abc import Iterable
@@ -65,8 +62,8 @@ class GapTracker:
         self._served = [0.0] * count
         self._charges = [0.0] * count
         self._shortfalls = [0.0] * count
-        self._largest = [(0.0, 0.0)] * count
-        self._excess = 0.0
+        self._largest = [(0.0, 0.0, 0.0)] * count
+        self._excesses = [0.0] * count
         self._least = [[inf] * count for _ in range(count)]
         self._worst = [[0.0] * count for _ in range(count)]
         self._backlogged: set[int] = set()
@@ -90,23 +87,22 @@ class GapTracker:
         self, customer: int, *, charged: float, spent: float, weight: float = 1.0
     ) -> None:
         """An agenda was emitted by this weight; both costs are in worker-seconds."""
-        short = spent - charged
-        self._excess = max(self._excess, -short / weight)
         slot = self._slots.get(customer)
         if slot is not None:
-            self._charges[slot] = max(self._charges[slot], charged / weight)
-            self._shortfalls[slot] = max(self._shortfalls[slot], short / weight)
-            cost, most_short = self._largest[slot]
-            self._largest[slot] = max(cost, charged), max(most_short, short)
+            cost, short, excess = self._largest[slot]
+            self._largest[slot] = (
+                max(cost, charged),
+                max(short, spent - charged),
+                max(excess, charged - spent),
+            )
+            self._scale(slot, weight)
 
     def reweigh(self, customer: int, weight: float) -> None:
         """The customer has another weight: its intervals begin again, its lead is scaled."""
         slot = self._slots.get(customer)
         if slot is None:
             return
-        cost, short = self._largest[slot]
-        self._charges[slot] = max(self._charges[slot], cost / weight)
-        self._shortfalls[slot] = max(self._shortfalls[slot], short / weight)
+        self._scale(slot, weight)
         if slot in self._backlogged:
             self.leave(customer)
             self.join(customer)
@@ -153,8 +149,15 @@ class GapTracker:
 
     def _bound(self, ahead: int, behind: int, depth: int) -> float:
         charges = self._charges[ahead] + self._charges[behind]
-        errors = 2 * self._error(ahead) + self._error(behind)
+        errors = self._error(ahead) + self._error(behind)
         return (depth + 1) * charges + depth * errors
 
     def _error(self, slot: int) -> float:
-        return max(self._shortfalls[slot], self._excess)
+        return self._shortfalls[slot] + self._excesses[slot]
+
+    def _scale(self, slot: int, weight: float) -> None:
+        """The largest so far count over this weight, from now on and for what is out."""
+        cost, short, excess = self._largest[slot]
+        self._charges[slot] = max(self._charges[slot], cost / weight)
+        self._shortfalls[slot] = max(self._shortfalls[slot], short / weight)
+        self._excesses[slot] = max(self._excesses[slot], excess / weight)

@@ -89,6 +89,8 @@ class _RecordedScheduler:
 
     def _learn(self, ended: RoutedAgenda, spent_s: Mapping[str, float]) -> None:
         self.costs.learn(ended.operation_types, spent_s)
+        if spent_s:
+            self.costs.learn_usual(ended.customer_id, clamp_cost(sum(spent_s.values())))
         if ended.cost_s is not None and spent_s:
             spent = sum(spent_s.values())
             self.costs.learn_ratio(ended.customer_id, declared=ended.cost_s, spent=spent)
@@ -118,7 +120,7 @@ def _served_of_round(
                 ended_at=max(one.ended_at, at),
                 charged=recorded.costs.estimate(
                     agenda.operation_types, agenda.cost_s, agenda.customer_id
-                ),
+                ).cost_s,
                 spent=clamp_cost(one.spent_s),
                 weight=weights.get(agenda.customer_id, 1.0),
             ),

@@ -366,7 +366,7 @@ class Simulation:
             arrival, customer, self._weights[customer]
         )
         costs, types = self.scheduler.backlog.costs, (arrival.operation_type,)
-        charged = costs.estimate(types, arrival.cost_s, arrival.customer_id)
+        charged = costs.estimate(types, arrival.cost_s, arrival.customer_id).cost_s
         self._log.emitted(
             self._now, customer, charged=charged, spent=clamp_cost(arrival.runtime_s)
         )

@@ -158,6 +158,8 @@ class InsightAttemptsReported(Event, frozen=True):
     Attributes:
         heartbeats: Attempts with any event that renews the lease, other than a claim.
         idle: Of each puller that claimed, as in its last claim.
+        relayed_at: When the relay wrote it, on its clock: what attempts take is counted between
+            such instants. None from a relay that does not tell.
     """
 
     insight_id: str
@@ -166,6 +168,7 @@ class InsightAttemptsReported(Event, frozen=True):
     heartbeats: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
     idle: tuple[IdleRunners, ...] = ()
+    relayed_at: Instant | None = None
 
 
 class InsightTick(Event, frozen=True):
@@ -279,7 +282,8 @@ class RoundDecided(Event, frozen=True):
     Attributes:
         lag: Records on the insight's topic that no puller has claimed, before the round.
         slots: How many agendas the round could emit.
-        virtual_time: Of the fair queue after the round, in worker-seconds per weight.
+        virtual_time: The position from which the most urgent agenda was emitted last, in
+            worker-seconds per weight, delivered and reserved.
         customers: Those chosen first, then those that are next, at most 50; and at most 10 of
             those that may not go, with why (`held_by`).
         waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `max_in_flight`,
@@ -287,9 +291,10 @@ class RoundDecided(Event, frozen=True):
             without a token; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
-        gap: Widest difference of backlogged customers' places on the virtual clock.
-        bound: What the gap cannot exceed: twice the largest charge, for each of those that were
-            out at once and one more.
+        gap: Widest difference of what backlogged customers were given per weight, delivered
+            and out.
+        bound: What the gap cannot exceed: twice the largest agenda per weight, for each of
+            those that are out and one more.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
         definitions: Version of the definitions that were in force.
     """

@@ -13,6 +13,7 @@ from pop_stream.policy.backlog.leases import Leases
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import AgendaRecord
+from pop_stream.policy.fairness.turn_order import MICROSECONDS
 
 MAX_EXPIRED: Final = 1_000
 """Leases ended at once, so that what they lead to fits the event's records."""
@@ -25,6 +26,9 @@ _MAX_EXPIRED_KEPT: Final = 10_000
 class Attempts:
     """Applies what pullers report, or fail to; `now` is in seconds since the epoch.
 
+    What an attempt takes is counted between instants at which the relay wrote its reports
+    (`relayed_at`, by default `now`): they are on record, so a replay counts the same.
+
     Attributes:
         leases_expired: Attempts whose lease ended.
     """
@@ -34,7 +38,9 @@ class Attempts:
         self._backlog = backlog
         self._expired_attempts: OrderedDict[str, int] = OrderedDict()
 
-    def claim(self, agenda_id: str, attempt: int, now: float) -> bool:
+    def claim(
+        self, agenda_id: str, attempt: int, now: float, relayed_at: float | None = None
+    ) -> bool:
         """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
         record = self._in_flight_record(agenda_id, attempt)
         if record is None:
@@ -46,10 +52,12 @@ class Attempts:
         if record.state != EMITTED:
             self._backlog.leases.begin(record.ref, now)
             return False
-        self._backlog.claim(record, now)
+        self._backlog.claim(record, now, now if relayed_at is None else relayed_at)
         return True
 
-    def renew(self, agenda_id: str, attempt: int, now: float) -> bool:
+    def renew(
+        self, agenda_id: str, attempt: int, now: float, relayed_at: float | None = None
+    ) -> bool:
         """A heartbeat renews the lease; False if the attempt is not in flight.
 
         It counts as a claim if none was reported: only who claimed it can send one.
@@ -59,8 +67,9 @@ class Attempts:
         record = backlog.index.in_flight_record(ref) if ref is not None else None
         if record is not None and record.attempt == attempt and record.state == CLAIMED:
             backlog.leases.begin(record.ref, now)
+            backlog.run(record, now if relayed_at is None else relayed_at)
             return True
-        self.claim(agenda_id, attempt, now)
+        self.claim(agenda_id, attempt, now, relayed_at)
         return record is not None and record.attempt == attempt
 
     def mark_by_http(self, agenda_id: str, attempt: int) -> None:
@@ -79,8 +88,10 @@ class Attempts:
         """Whether any lease is of a worker that speaks through the API alone."""
         return self._backlog.leases.any_by_http
 
-    def settle(self, settlement: Settlement, now: float) -> bool:
-        """An attempt ended: correct its cost, and decide what follows.
+    def settle(
+        self, settlement: Settlement, now: float, relayed_at: float | None = None
+    ) -> bool:
+        """An attempt ended: count what it took, and decide what follows.
 
         Returns:
             False if the attempt is not in flight: reported before, or outdated.
@@ -90,7 +101,8 @@ class Attempts:
             return False
         backlog = self._backlog
         is_done = settlement.outcome == "succeeded"
-        backlog.release_slot(record, settlement.spent_s, learn=is_done)
+        ended_at = now if relayed_at is None else relayed_at
+        backlog.release_slot(record, settlement.spent_s, ended_at, learn=is_done)
         overrides = record.overrides or NO_OVERRIDES
         if is_done:
             backlog.forget(record.ref)
@@ -169,13 +181,13 @@ class Attempts:
             else:
                 lost.append(record)
         for record in lost:
-            self._expire(record, now)
+            self._expire(record, relayed_until, now)
         self.leases_expired += len(lost)
         return len(lost)
 
-    def _expire(self, record: AgendaRecord, now: float) -> None:
+    def _expire(self, record: AgendaRecord, relayed_until: float, now: float) -> None:
         backlog = self._backlog
-        backlog.release_slot(record, {}, learn=False)
+        backlog.release_slot(record, {}, relayed_until, learn=False)
         agenda_id = backlog.agenda_id(record.ref)
         self._remember_expired(agenda_id, record.attempt)
         if (record.overrides or NO_OVERRIDES).stopping:
@@ -259,7 +271,8 @@ class Attempts:
             return False
         record = backlog.index.in_flight_record(ref)
         if record is not None:
-            backlog.release_slot(record, {}, learn=False)
+            counted_until = record.claimed_at + record.sure / MICROSECONDS
+            backlog.release_slot(record, {}, counted_until, learn=False)
         else:
             backlog.dequeue(ref)
         # Whatever held an earlier attempt was released, or this one had not been emitted.
@@ -276,7 +289,10 @@ class Attempts:
             backlog.ready(ref, attempt, replace(overrides, hold=is_held))
         page, slot = backlog.index.at(ref)
         pick = backlog.queue.pick_out_of_turn(
-            page.customers[slot], backlog.entry(ref), page.keys[slot], cost=backlog.cost(ref)
+            page.customers[slot],
+            backlog.entry(ref),
+            page.keys[slot],
+            estimate=backlog.cost(ref),
         )
         return backlog.emit(pick)
 

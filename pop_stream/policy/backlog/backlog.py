@@ -42,6 +42,7 @@ from pop_stream.policy.fairness.cost_model import CostModel
 from pop_stream.policy.fairness.customer_queue import ref_in
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.fairness.queue import FairQueue
+from pop_stream.policy.fairness.turn_order import MICROSECONDS
 
 _GAIN: Final = 1 / 64
 
@@ -244,27 +245,37 @@ class Backlog:
             page, slot = backlog.index.at(pick.ref)
             wait_s = max(0.0, now - page.arrivals[slot])
             self.mean_wait.note(wait_s)
-            queue.flow(pick.customer_id).note_emission(cost=pick.cost, wait_s=wait_s, now=now)
+            queue.flow(pick.customer_id).note_emission(
+                cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
+            )
             chosen.append(ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt))
         backlog.rounds += bool(chosen)
         return chosen
 
     def claim(
-        self, agenda_id: str, attempt: int, now: float = 0.0, *, sync_matched: bool = False
+        self,
+        agenda_id: str,
+        attempt: int,
+        now: float = 0.0,
+        relayed_at: float | None = None,
+        *,
+        sync_matched: bool = False,
     ) -> bool:
         """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
         ref = self.index.find(agenda_id) if sync_matched else None
         emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
-        is_taken = self.attempts.claim(agenda_id, attempt, now)
+        is_taken = self.attempts.claim(agenda_id, attempt, now, relayed_at)
         if is_taken and sync_matched:
             self.sync_matched += 1
             self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
         return is_taken
 
-    def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
+    def settle(
+        self, settlement: Settlement, now: float = 0.0, relayed_at: float | None = None
+    ) -> bool:
         """An attempt ended; False if it is not in flight: reported before, or outdated."""
         self.queue.advance_to(now)
-        return self.attempts.settle(settlement, now)
+        return self.attempts.settle(settlement, now, relayed_at)
 
     def apply_command(self, command: Command, now: float = 0.0) -> bool:
         """Do what a person wants; False if that changes nothing, or was applied before."""
@@ -297,14 +308,14 @@ class Backlog:
             flow=self.queue.flow(backlog.customer_id(ref)),
             state=backlog.index.state(ref),
             entry=backlog.entry(ref),
-            cost=backlog.cost(ref),
+            cost=backlog.cost(ref).cost_s,
             attempt=backlog.index.attempt(ref),
             overrides=backlog.index.overrides(ref),
         )
 
     def cost_of(self, entry: int) -> float:
         """Worker-seconds of a waiting agenda, by its entry in the queue."""
-        return self._backlog.cost(ref_in(entry))
+        return self._backlog.cost(ref_in(entry)).cost_s
 
     # ---- persistence ----
 
@@ -378,15 +389,16 @@ def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) 
         event: As the relay wrote it.
         now: The present instant, in seconds since the epoch.
     """
+    at = event.relayed_at.timestamp() if event.relayed_at is not None else now
     backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
     for claim in event.claims:
-        backlog.claim(claim.agenda_id, claim.attempt, now, sync_matched=claim.sync_matched)
+        backlog.claim(claim.agenda_id, claim.attempt, now, at, sync_matched=claim.sync_matched)
         if claim.by_http:
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
     for renewal in event.heartbeats:
-        backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
+        backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now, at)
     for settlement in event.settlements:
-        backlog.settle(settlement, now)
+        backlog.settle(settlement, now, at)
     for command in event.commands:
         backlog.apply_command(command, now)
 

@@ -79,13 +79,14 @@ class BacklogSnapshot:
         if not self._changed and not moved and not backlog.index.has_changed:
             return None
         self._changed = False
-        learned, ratios = backlog.costs.drain_changed()
+        learned, ratios, usual = backlog.costs.drain_changed()
         return replace(
             self._delta(),
             records=backlog.index.drain_changed(),
             fairness=moved,
             learned=learned,
             ratios=ratios,
+            usual=usual,
             reruns=backlog.reruns.drain_changed(),
         )
 
@@ -104,6 +105,7 @@ class BacklogSnapshot:
             fairness=backlog.queue.all_fairness_states(),
             learned=dict(backlog.costs.learned),
             ratios=dict(backlog.costs.ratios),
+            usual=dict(backlog.costs.usual),
             reruns=backlog.reruns.all(),
         )
 
@@ -121,18 +123,18 @@ class BacklogSnapshot:
         index = self._backlog.index
         for number, agendas in pages:
             index.add(number, agendas, latest=now or inf)
-        clock: Sequence[float] = (0.0,)
+        presents: Sequence[float] = (0.0,)
         noted = 0
-        tags: dict[CustomerId, FairnessState] = {}
+        saved: dict[CustomerId, FairnessState] = {}
         for delta in deltas:
-            clock, noted = (delta.virtual_time, *delta.lower_levels), delta.next_page
+            presents, noted = delta.presents, delta.next_page
             for name, moved in delta.fairness.items():
-                known = tags.get(CustomerId(name), FairnessState(tag=0.0))
-                tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
+                known = saved.get(CustomerId(name), FairnessState(tag=0.0))
+                saved[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._apply(delta)
         index.rebuild()
         self._backlog.queue.now = now
-        self._backlog.rebuild_queue(clock, tags, before=noted)
+        self._backlog.rebuild_queue(presents, saved, before=noted)
         self._backlog.resume(now, before=noted)
         self._changed = False
         unknown = (page for page in index.pages() if page.number >= noted)
@@ -140,10 +142,8 @@ class BacklogSnapshot:
 
     def _delta(self) -> Delta:
         backlog = self._backlog
-        virtual_time, *lower = backlog.queue.clock
         return Delta(
-            virtual_time=virtual_time,
-            lower_levels=tuple(lower),
+            presents=backlog.queue.presents,
             emitted=backlog.emitted,
             claimed=backlog.claimed,
             rounds=backlog.rounds,
@@ -161,7 +161,9 @@ class BacklogSnapshot:
         backlog.index.next_number = max(backlog.index.next_number, delta.next_page)
         self.origins.apply(delta.origins)
         backlog.costs = CostModel(
-            {**backlog.costs.learned, **delta.learned}, {**backlog.costs.ratios, **delta.ratios}
+            {**backlog.costs.learned, **delta.learned},
+            {**backlog.costs.ratios, **delta.ratios},
+            {**backlog.costs.usual, **delta.usual},
         )
         backlog.reruns.apply(delta.reruns)
         backlog.index.apply(delta.gone, delta.records)

@@ -35,9 +35,10 @@ from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.outbox import BacklogOutbox
 from pop_stream.policy.delta import AgendaRecord, FairnessState, Overrides
 from pop_stream.policy.fairness.algorithms import ALGORITHMS
-from pop_stream.policy.fairness.cost_model import CostModel, clamp_cost
+from pop_stream.policy.fairness.cost_model import MAX_COST_S, CostModel, Estimate, clamp_cost
 from pop_stream.policy.fairness.flow import Aging, Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
+from pop_stream.policy.fairness.turn_order import MICROSECONDS, Reservation
 
 MAX_RERUNS: Final = 10_000
 """Most ended reruns remembered; the one that ended longest ago is forgotten first."""
@@ -217,20 +218,31 @@ class BacklogState:
             ref=pick.ref,
             state=EMITTED,
             attempt=known.attempt if known else self.index.attempt(pick.ref),
-            charge=pick.charge,
-            cost=pick.cost,
+            charged=pick.reservation.charged,
+            sure=pick.reservation.sure,
             overrides=known.overrides if known else None,
         )
         self.index.record(record)
         self.emitted += 1
         return record
 
-    def claim(self, record: AgendaRecord, now: float) -> None:
-        """A puller has claimed it: its lease begins."""
+    def claim(self, record: AgendaRecord, now: float, relayed_at: float) -> None:
+        """A puller has claimed it: its lease begins, and it is counted as running."""
         self.claimed += 1
         self.emitted_offsets.remove(record.ref)
-        self.index.record(replace(record, state=CLAIMED))
+        self.index.record(replace(record, state=CLAIMED, claimed_at=relayed_at))
         self.leases.begin(record.ref, now)
+
+    def run(self, record: AgendaRecord, relayed_at: float) -> None:
+        """The attempt was still running then: it counts as at least that long."""
+        before = Reservation(record.charged, record.sure)
+        elapsed_s = min(relayed_at - record.claimed_at, MAX_COST_S)
+        if not record.claimed_at or elapsed_s * MICROSECONDS <= before.sure:
+            return
+        page, slot = self.index.at(record.ref)
+        after = self.queue.replace(page.customers[slot], page.keys[slot], before, elapsed_s)
+        if after != before:
+            self.index.record(replace(record, charged=after.charged, sure=after.sure))
 
     def stop(self, record: AgendaRecord, reason: StopReason, message: str) -> None:
         """The attempt in flight is to stop."""
@@ -248,29 +260,38 @@ class BacklogState:
             self._record(ref, self.index.state(ref), self.index.attempt(ref), overrides)
 
     def release_slot(
-        self, record: AgendaRecord, spent_s: Mapping[str, float], *, learn: bool
+        self,
+        record: AgendaRecord,
+        spent_s: Mapping[str, float],
+        relayed_at: float,
+        *,
+        learn: bool,
     ) -> None:
-        """An attempt in flight has ended: free its slot, and correct its customer's tag.
+        """An attempt in flight has ended: free its slot, and count what was delivered.
 
-        A failed attempt was served too, so what it took counts for the tag; but the cost of
-        an operation is learned from those that succeed.
+        That is what it took, however it ended. Of an attempt that nobody reported on it is
+        the time since its claim. The cost of an operation is learned from those that succeed.
         """
         if record.state == EMITTED:
             self.claimed += 1
         self.emitted_offsets.remove(record.ref)
         self.leases.end(record.ref)
         page, slot = self.index.at(record.ref)
-        correction, spent = 0.0, clamp_cost(sum(spent_s.values()))
+        customer_id = page.customers[slot]
+        delivered_s = 0.0
         if spent_s:
-            correction = self.queue.algorithm.correction(
-                spent=spent, cost=record.cost, charge=record.charge
-            )
+            delivered_s = clamp_cost(sum(spent_s.values()))
+        elif record.claimed_at:
+            delivered_s = clamp_cost(relayed_at - record.claimed_at)
+        if delivered_s:
+            self.costs.learn_usual(customer_id, delivered_s)
         if spent_s and learn:
             self.costs.learn(page.types[slot], spent_s)
-            declared = page.declared_cost(slot)
-            if declared is not None:
-                self.costs.learn_ratio(page.customers[slot], declared=declared, spent=spent)
-        self.queue.settle(page.customers[slot], correction=correction)
+        declared = page.declared_cost(slot)
+        if declared is not None and spent_s and learn:
+            self.costs.learn_ratio(customer_id, declared=declared, spent=delivered_s)
+        reservation = Reservation(record.charged, record.sure)
+        self.queue.settle(customer_id, page.keys[slot], reservation, delivered_s)
 
     def forget(self, ref: int) -> None:
         """The agenda has ended; only for one that is dequeued or released."""
@@ -285,7 +306,7 @@ class BacklogState:
         """The entry by which an agenda is ordered among its customer's own."""
         return self._entry(*self.index.at(ref), ref)
 
-    def cost(self, ref: int) -> float:
+    def cost(self, ref: int) -> Estimate:
         """Worker-seconds it is taken to cost."""
         page, slot = self.index.at(ref)
         declared = page.declared_cost(slot)
@@ -328,30 +349,40 @@ class BacklogState:
         self.insight = insight
         # A lead under one order is no debt under another, so all customers go on from one tag.
         # A customer's keys keep their turns, as they would after a restart.
-        present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
-        tags = {
-            CustomerId(one): known for one, known in self.queue.all_fairness_states().items()
+        present = max(
+            [*self.queue.presents, *(flow.account.tag for flow in self.queue.flows())]
+        )
+        saved = {
+            CustomerId(one): replace(known, tag=0.0, last=0, level=0, weight=0.0)
+            for one, known in self.queue.all_fairness_states().items()
         }
         self.queue = self._new_queue(self.queue.now)
-        self.rebuild_queue((present,), tags, before=self.index.next_number)
-        self.queue.note_moved(tags)
+        self.rebuild_queue((present,), saved, before=self.index.next_number)
+        self.queue.note_moved(saved)
 
     def rebuild_queue(
-        self, clock: Sequence[float], tags: Mapping[CustomerId, FairnessState], *, before: int
+        self,
+        presents: Sequence[float],
+        saved: Mapping[CustomerId, FairnessState],
+        *,
+        before: int,
     ) -> None:
         """Fill a new queue from the pages with numbers below `before`."""
         entries: dict[CustomerId, dict[str, list[int]]] = {}
-        in_flight: dict[CustomerId, int] = {}
+        out: dict[CustomerId, dict[str, list[Reservation]]] = {}
         for page in (page for page in self.index.pages() if page.number < before):
             for ref, slot in live_slots(page):
                 customer_id = page.customers[slot]
+                key = "" if self.queue.algorithm.by_age else page.keys[slot]
                 if page.states[slot] == READY:
                     by_key = entries.setdefault(customer_id, {})
-                    key = "" if self.queue.algorithm.by_age else page.keys[slot]
                     by_key.setdefault(key, []).append(self._entry(page, slot, ref))
                 elif page.states[slot] in IN_FLIGHT:
-                    in_flight[customer_id] = in_flight.get(customer_id, 0) + 1
-        self.queue.restore(clock=clock, tags=tags, entries=entries, in_flight=in_flight)
+                    known = self.index.in_flight_record(ref)
+                    if known is not None:
+                        one = Reservation(known.charged, known.sure)
+                        out.setdefault(customer_id, {}).setdefault(key, []).append(one)
+        self.queue.restore(presents=presents, saved=saved, entries=entries, out=out)
 
     def resume(self, now: float, *, before: int) -> None:
         """After a restart, set dues, deadlines and leases, in pages below `before`."""

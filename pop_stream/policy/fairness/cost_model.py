@@ -1,29 +1,38 @@
-"""What an agenda costs in worker-seconds: as declared and corrected, else learned by type."""
+"""What an agenda is taken to cost in worker-seconds before it ends.
+
+An estimate decides only how much is reserved while the agenda is out; what it took is
+delivered, and that alone counts in the end. So an estimate has to be about right, soon, and
+nobody may gain much by a wrong one: it stays within a factor `HINT` of what the customer's
+agendas took.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from math import exp2, log2
+from typing import Final, NamedTuple
 
 DEFAULT_COST_S: Final = 1.0
-"""Cost of an operation whose type never ran; equal for all, so shares start by count."""
+"""Cost of an operation where nothing was learned yet; equal for all, so shares go by count."""
 
 MIN_COST_S: Final = 1e-4
-"""Nothing is free: a charge of zero would let one customer be picked for ever."""
+"""Nothing that ran is free."""
 
 MAX_COST_S: Final = 1e7
-"""A report beyond it is an error: one charge must not outlast a customer's work of months."""
+"""A report beyond it is an error: one agenda must not outlast a customer's work of months."""
 
 MAX_TYPES: Final = 10_000
 """Most operation types whose costs are learned, as anyone may make up names."""
 
 MAX_RATIOS: Final = 10_000
-"""Most customers whose declarations are compared with what they took, likewise."""
+"""Most customers whose usual cost and declarations are learned, likewise."""
 
-_GAIN: Final = 1 / 16
-_OUTLIER: Final = 4.0
-_MIN_RATIO: Final = 0.5
-_MAX_RATIO: Final = 4.0
-_ALIKE: Final = 1.5
+HINT: Final = 4.0
+"""An estimate is at most so many times a customer's usual cost, at least that part of it."""
+
+_GAIN: Final = 1 / 4
+_LARGEST_STEP: Final = 8.0
+_TYPICAL_GAIN: Final = 1 / 8
+_ALL: Final = ""
 
 
 def clamp_cost(seconds: float) -> float:
@@ -31,35 +40,46 @@ def clamp_cost(seconds: float) -> float:
     return min(max(seconds, MIN_COST_S), MAX_COST_S)
 
 
+class Estimate(NamedTuple):
+    """What is reserved for an agenda, in worker-seconds.
+
+    Attributes:
+        cost_s: As declared or learned, within a factor `HINT` of what is usual.
+        sure_s: The lesser of that and what is usual.
+    """
+
+    cost_s: float
+    sure_s: float
+
+
 class CostModel:
-    """Running estimates of worker-seconds: per operation type, and of what is declared.
+    """Running estimates: by operation type, and by customer.
 
-    Each is a mean with exponential forgetting over the last 16 or so, of samples clipped to
-    four times the estimate and a quarter of it, so that a stray outlier moves it little and a
-    lasting change is followed within a few dozen agendas. Of types beyond `MAX_TYPES`
-    nothing is learned: what they took is charged when it is known.
+    Of types and of what is declared, the mean of logarithms with forgetting by a quarter: one
+    sample moves it by a factor of 8**(1/4) at most, so it moves a thousandfold within a dozen,
+    up or down. Of what is *usual* with a customer, the mean of worker-seconds over the last
+    eight or so attempts, however they ended, each taken as at most eight times the mean. What
+    is usual of all customers, under the empty name, stands in for a customer that is new.
 
-    What a customer declares is multiplied by the *ratio* that its agendas took of what was
-    declared. A customer that declares in other units, or too little, is then charged correctly
-    from the start, and owes nothing later for what was out when another customer joined. A new
-    customer has the ratio of all, kept between a half and four: a machine may be slower than
-    people think, but one customer's mistake must not become the rule. So has every customer
-    whose own ratio is within a factor of 1.5 of it, and only of those is it learned: otherwise
-    the chance of a customer's last 16 agendas would decide its share while 200 are out.
+    What a customer declares is multiplied by the ratio that its agendas took of what it
+    declared, so a mistake of unit is mended within a dozen agendas.
 
     Args:
         learned: Worker-seconds by operation type.
-        ratios: By customer; that of all is under the empty name.
+        ratios: By customer, what its agendas took of what was declared.
+        usual: By customer, worker-seconds of an attempt.
     """
 
     def __init__(
         self,
         learned: Mapping[str, float] | None = None,
         ratios: Mapping[str, float] | None = None,
+        usual: Mapping[str, float] | None = None,
     ) -> None:
         self._learned = dict(learned or {})
         self._ratios = dict(ratios or {})
-        self._changed: tuple[set[str], set[str]] = (set(), set())
+        self._usual = dict(usual or {})
+        self._changed: tuple[set[str], set[str], set[str]] = (set(), set(), set())
 
     @property
     def learned(self) -> Mapping[str, float]:
@@ -68,25 +88,36 @@ class CostModel:
 
     @property
     def ratios(self) -> Mapping[str, float]:
-        """By customer, what its agendas took of what was declared; of all under no name."""
+        """By customer, what its agendas took of what was declared."""
         return self._ratios
 
-    def drain_changed(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Estimates and ratios that changed since the last call."""
-        (names, customers), self._changed = self._changed, (set(), set())
+    @property
+    def usual(self) -> Mapping[str, float]:
+        """By customer, worker-seconds of an attempt; of all under the empty name."""
+        return self._usual
+
+    def drain_changed(self) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+        """What was learned since the last call: types, ratios, usual costs."""
+        (names, ratios, usual), self._changed = self._changed, (set(), set(), set())
         return (
             {one: self._learned[one] for one in names},
-            {one: self._ratios[one] for one in customers},
+            {one: self._ratios[one] for one in ratios},
+            {one: self._usual[one] for one in usual},
         )
 
     def estimate(
         self, operation_types: Sequence[str], declared: float | None, customer_id: str
-    ) -> float:
-        """Worker-seconds of a customer's agenda, `clamp_cost`."""
+    ) -> Estimate:
+        """What to reserve for a customer's agenda."""
+        usual = self._usual.get(customer_id) or self._usual.get(_ALL)
         if declared is not None:
-            return clamp_cost(clamp_cost(declared) * self._ratio(customer_id))
-        learned = self._learned
-        return clamp_cost(sum(learned.get(one, DEFAULT_COST_S) for one in operation_types))
+            cost = clamp_cost(declared) * self._ratios.get(customer_id, 1.0)
+        else:
+            cost = self._of_types(operation_types, usual)
+        if usual is None:
+            return Estimate(clamp_cost(cost), min(clamp_cost(cost), DEFAULT_COST_S))
+        cost = clamp_cost(min(max(cost, usual / HINT), usual * HINT))
+        return Estimate(cost, min(cost, usual))
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:
         """Learn from what an agenda's operations took.
@@ -99,35 +130,40 @@ class CostModel:
         counts = Counter(operation_types)
         for name, seconds in spent_s.items():
             if counts[name] and seconds >= 0:
-                self._sample(name, seconds / counts[name])
+                self._learn_type(name, seconds / counts[name])
+
+    def learn_usual(self, customer_id: str, spent: float) -> None:
+        """Learn from the worker-seconds of an attempt, however it ended."""
+        for name in (customer_id, _ALL):
+            known = self._usual.get(name)
+            if known is not None:
+                sample = min(spent, known * _LARGEST_STEP)
+                self._usual[name] = clamp_cost(known + _TYPICAL_GAIN * (sample - known))
+            elif name == _ALL or len(self._usual) <= MAX_RATIOS:
+                self._usual[name] = clamp_cost(spent)
+            else:
+                continue
+            self._changed[2].add(name)
 
     def learn_ratio(self, customer_id: str, *, declared: float, spent: float) -> None:
         """Learn from what an agenda took, compared with what its customer declared."""
-        ratio, known = clamp_cost(spent) / clamp_cost(declared), self._own_ratio(customer_id)
-        if customer_id in self._ratios or len(self._ratios) <= MAX_RATIOS:
-            self._ratios[customer_id] = _smoothed(known, ratio)
-            self._changed[1].add(customer_id)
-        of_all = self._ratio_of_all
-        if _are_alike(known, of_all):
-            self._ratios[""] = of_all + _GAIN * (_plausible(ratio) - of_all)
-            self._changed[1].add("")
+        ratio, known = clamp_cost(spent) / clamp_cost(declared), self._ratios.get(customer_id)
+        if known is None and len(self._ratios) >= MAX_RATIOS:
+            return
+        self._ratios[customer_id] = _moved(1.0 if known is None else known, ratio)
+        self._changed[1].add(customer_id)
 
-    @property
-    def _ratio_of_all(self) -> float:
-        return self._ratios.get("", 1.0)
+    def _of_types(self, operation_types: Sequence[str], usual: float | None) -> float:
+        """The sum over types; what is usual if one was never seen."""
+        learned = self._learned
+        if usual is not None and any(one not in learned for one in operation_types):
+            return usual
+        return sum(learned.get(one, DEFAULT_COST_S) for one in operation_types)
 
-    def _own_ratio(self, customer_id: str) -> float:
-        return self._ratios.get(customer_id, self._ratio_of_all)
-
-    def _ratio(self, customer_id: str) -> float:
-        """That of all while its own is close to it: a mean of 16 is off by chance alone."""
-        own, of_all = self._own_ratio(customer_id), self._ratio_of_all
-        return of_all if _are_alike(own, of_all) else own
-
-    def _sample(self, name: str, seconds: float) -> None:
+    def _learn_type(self, name: str, seconds: float) -> None:
         known = self._learned.get(name)
         if known is not None:
-            self._learned[name] = clamp_cost(_smoothed(known, seconds))
+            self._learned[name] = clamp_cost(_moved(known, seconds))
         elif len(self._learned) < MAX_TYPES:
             self._learned[name] = clamp_cost(seconds)
         else:
@@ -135,14 +171,7 @@ class CostModel:
         self._changed[0].add(name)
 
 
-def _smoothed(known: float, sample: float) -> float:
-    clipped = min(max(sample, known / _OUTLIER), known * _OUTLIER)
-    return known + _GAIN * (clipped - known)
-
-
-def _are_alike(ratio: float, of_all: float) -> bool:
-    return of_all / _ALIKE <= ratio <= of_all * _ALIKE
-
-
-def _plausible(ratio: float) -> float:
-    return min(max(ratio, _MIN_RATIO), _MAX_RATIO)
+def _moved(known: float, sample: float) -> float:
+    """A step of the mean of logarithms."""
+    sample = min(max(sample, known / _LARGEST_STEP), known * _LARGEST_STEP)
+    return known * exp2(_GAIN * log2(sample / known))

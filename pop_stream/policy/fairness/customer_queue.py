@@ -1,13 +1,19 @@
 """One customer's own ready agendas, and their order among themselves.
 
-Priority first, then agendas that were started before (so that what was begun gets done),
-then the customer's fairness keys in turn by cost, then rank, then age. An entry is one
-integer that holds all of it but the key, smallest first.
+Its fairness keys take turns by what they were given, as customers do among themselves. Within
+a key go first by priority, then agendas that were started before (so that what was begun gets
+done), then by rank, then by age. An entry is one integer that holds all of it but the key,
+smallest first. So no key gets more than its part by calling its agendas urgent, or by retries.
+
+With strict priorities across customers it is the other way round: agendas of a priority come
+before those of the next, and keys take turns within each.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import Final
+
+from pop_stream.policy.fairness.turn_order import Account, KeyedHeap, Reservation
 
 REF_BITS: Final = 48
 """The low bits of an entry are its place in the backlog, which orders by age."""
@@ -18,6 +24,8 @@ RANK_BITS: Final = 16
 _REF_MASK: Final = (1 << REF_BITS) - 1
 _CLASS_SHIFT: Final = REF_BITS + RANK_BITS
 _WITHIN_PRIORITY: Final = (1 << (_CLASS_SHIFT + 1)) - 1
+_EQUAL: Final = 1.0
+"""All keys of a customer weigh the same."""
 
 
 def entry_of(*, priority: int, resumed: bool, rank: int, ref: int) -> int:
@@ -58,7 +66,7 @@ def with_priority(entry: int, priority: int) -> int:
 
 
 class _KeyQueue:
-    """Agendas of one class and fairness key; its first entry always waits."""
+    """Agendas of one group and fairness key; its first entry always waits."""
 
     __slots__ = ("entries", "withdrawn")
 
@@ -71,173 +79,300 @@ class _KeyQueue:
             self.withdrawn.remove(heappop(self.entries))
 
 
-class _PriorityClass:
-    """Agendas of one priority, started before or not, in lanes by fairness key."""
+class _Group:
+    """Agendas that go in turns of their keys: all of a customer, or those of one class."""
 
-    __slots__ = ("lanes", "queued", "turns")
+    __slots__ = ("lanes", "turns")
 
     def __init__(self) -> None:
         self.lanes: dict[str, _KeyQueue] = {}
-        self.turns: list[tuple[float, str]] = []
-        self.queued: set[str] = set()
+        self.turns = KeyedHeap()
+
+
+class _Key:
+    """A fairness key that is in use, or was given more than others.
+
+    Attributes:
+        lanes: In how many groups it has agendas that wait.
+        out: Of its agendas, how many are out.
+    """
+
+    __slots__ = ("account", "lanes", "out")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.lanes = 0
+        self.out = 0
+
+    @property
+    def is_in_use(self) -> bool:
+        return bool(self.lanes or self.out)
 
 
 class CustomerQueue:
     """All waiting agendas of one customer in one insight.
 
-    Fairness keys take turns by start tag, like customers, all with the same weight. A key's
-    tag is one for all its classes; a turn with an older tag is corrected when it comes up,
-    which is sound because tags only grow.
+    What keys are given is counted while there is more than one. A key that is in use no more
+    is remembered until the present has passed what it was given.
+
+    Args:
+        by_class: Whether priority, and being started before, come before keys.
+
+    Attributes:
+        ready: Agendas that wait.
+        present: At which keys join where no other waits, in worker-seconds.
     """
 
-    __slots__ = ("_classes", "_moved", "ready", "tags", "virtual_time")
+    __slots__ = (
+        "_ahead",
+        "_by_class",
+        "_groups",
+        "_keys",
+        "_moved",
+        "_out",
+        "present",
+        "ready",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_class: bool = False) -> None:
         self.ready = 0
-        self.virtual_time = 0.0
-        self.tags: dict[str, float] = {}
-        self._classes: dict[int, _PriorityClass] = {}
+        self.present = 0.0
+        self._by_class = by_class
+        self._out = 0
+        self._keys: dict[str, _Key] = {}
+        self._ahead = KeyedHeap()
+        self._groups: dict[int, _Group] = {}
         self._moved: set[str] = set()
 
     def push(self, entry: int, key: str = "") -> None:
         """Add a waiting agenda under a fairness key."""
-        lane = self._lane(class_of(entry), key)
+        lane = self._lane(self._group(entry), key)
         if entry in lane.withdrawn:
             lane.withdrawn.remove(entry)
         else:
             heappush(lane.entries, entry)
         self.ready += 1
 
-    def fill(self, entries: Mapping[str, list[int]]) -> None:
-        """Add a whole backlog at once, by key; only to an empty queue."""
-        for key, some in entries.items():
+    def restore(self, present: float, keys: Mapping[str, tuple[float, int]]) -> None:
+        """What keys were given before a restart; first, and only to an empty queue."""
+        self.present = present
+        for name, (tag, last) in keys.items():
+            self._keys[name] = _Key(Account(tag, last))
+
+    def fill(
+        self, entries: Mapping[str, list[int]], out: Mapping[str, list[Reservation]]
+    ) -> None:
+        """Add all that waits and is out at once, by key; only to an empty queue."""
+        for name, reservations in out.items():
+            key = self._keys.setdefault(name, _Key(Account(self.present)))
+            key.out = len(reservations)
+            self._out += key.out
+            for one in reservations:
+                key.account.charged += one.charged
+                key.account.sure += one.sure
+        for name, some in entries.items():
             for entry in some:
-                self._lane(class_of(entry), key, is_back=True).entries.append(entry)
+                self._lane(self._group(entry), name, is_back=True).entries.append(entry)
             self.ready += len(some)
-        for queue in self._classes.values():
-            for lane in queue.lanes.values():
+        for group in self._groups.values():
+            for lane in group.lanes.values():
                 heapify(lane.entries)
+        for name in [name for name, key in self._keys.items() if not key.is_in_use]:
+            self._retire(name)
 
     def heads(self) -> Iterator[tuple[int, int]]:
-        """Priority and next entry of every class that has one."""
-        for number, queue in self._classes.items():
-            yield number >> 1, queue.lanes[self._turn(queue)].entries[0]
+        """Priority and next entry of every group that has one."""
+        for group in self._groups.values():
+            entry = self._head(group)
+            yield priority_of(entry), entry
 
     def classes(self) -> Iterator[tuple[int, int]]:
-        """Next entry of every class that has one, and how many the class has."""
-        for queue in self._classes.values():
-            lanes = queue.lanes.values()
+        """Next entry of every group that has one, and how many the group has."""
+        for group in self._groups.values():
+            lanes = group.lanes.values()
             waiting = sum(len(lane.entries) - len(lane.withdrawn) for lane in lanes)
-            yield queue.lanes[self._turn(queue)].entries[0], waiting
+            yield self._head(group), waiting
 
     def head(self) -> int:
-        """The next entry by priority; only while `ready`."""
-        queue = self._classes[min(self._classes)]
-        return queue.lanes[self._turn(queue)].entries[0]
+        """The next entry; only while `ready`."""
+        return self._head(self._groups[min(self._groups)])
 
-    def pop(self, head: int, cost_of: Callable[[int], float]) -> None:
-        """Take out an entry that `head` or `heads` returned.
+    def pop(self, head: int, reservation: Reservation) -> None:
+        """Take out an entry that `head` or `heads` returned; its agenda goes out.
 
         Args:
             head: The entry.
-            cost_of: Worker-seconds of the agenda with this ref, above 0.
+            reservation: What the agenda counts as.
         """
-        number = class_of(head)
-        queue = self._classes[number]
-        key = self._turn(queue)
-        lane = queue.lanes[key]
+        number = self._group(head)
+        name = self._turn(self._groups[number])
+        lane = self._groups[number].lanes[name]
         heappop(lane.entries)
         self.ready -= 1
-        self.virtual_time = max(self.virtual_time, self.tags[key])
-        if len(queue.lanes) > 1:
-            self.tags[key] += cost_of(ref_in(head))
-            self._moved.add(key)
+        self._reserve(name, reservation)
+        self._tidy(number, name)
+
+    def pop_out_of_turn(self, entry: int, key: str, reservation: Reservation) -> None:
+        """Take out an agenda, wherever it is, that is found to be out."""
+        number = self._group(entry)
+        self._groups[number].lanes[key].withdrawn.add(entry)
+        self.ready -= 1
+        self._reserve(key, reservation)
         self._tidy(number, key)
 
+    def replace(self, key: str, before: Reservation, after: Reservation) -> None:
+        """An agenda that is out counts as more than before."""
+        self._keys[key].account.replace(before, after)
+        self._put(key)
+
+    def settle(self, key: str, reservation: Reservation, delivered_s: float) -> None:
+        """An agenda that was out has ended after so many worker-seconds."""
+        known = self._keys[key]
+        known.out -= 1
+        self._out -= 1
+        if self._are_counted:
+            known.account.settle(reservation, delivered_s, _EQUAL)
+            self._moved.add(key)
+        else:
+            known.account.settle(reservation, 0.0, _EQUAL)
+        self._put(key)
+        if not known.is_in_use:
+            self._retire(key)
+
     def ahead(self, threshold_of: Callable[[int], float]) -> int:
-        """How many entries are below the threshold of their class; O(entries).
+        """How many entries are below the threshold of their group; O(entries).
 
         Turns of fairness keys are left aside.
 
         Args:
-            threshold_of: Of a class, by its next entry.
+            threshold_of: Of a group, by its next entry.
         """
         return sum(
             sum(map(threshold.__gt__, lane.entries))
             - sum(map(threshold.__gt__, lane.withdrawn))
-            for queue in self._classes.values()
-            for threshold in [threshold_of(queue.lanes[self._turn(queue)].entries[0])]
-            for lane in queue.lanes.values()
+            for group in self._groups.values()
+            for threshold in [threshold_of(self._head(group))]
+            for lane in group.lanes.values()
             if lane.entries[0] < threshold
         )
 
     def withdraw(self, entry: int, key: str = "") -> None:
         """Take out an agenda that waits, wherever it is."""
-        number = class_of(entry)
-        self._classes[number].lanes[key].withdrawn.add(entry)
+        number = self._group(entry)
+        self._groups[number].lanes[key].withdrawn.add(entry)
         self.ready -= 1
         self._tidy(number, key)
+        if not self._keys[key].is_in_use:
+            self._retire(key)
 
     @property
     def has_moved(self) -> bool:
-        """Whether the tag of a key moved since the last `drain_moved`."""
+        """Whether what a key was given moved since the last `drain_moved`."""
         return bool(self._moved)
 
-    def drain_moved(self) -> dict[str, float]:
-        """Tags of keys that moved since the last call."""
+    def drain_moved(self) -> dict[str, tuple[float, int]]:
+        """What moved since the last call, for `restore`."""
         if not self._moved:
             return {}
         moved, self._moved = self._moved, set()
-        return {key: self.tags[key] for key in moved if key in self.tags}
+        return {name: one for name, one in self.keys().items() if name in moved}
 
-    def forget_idle_keys(self) -> None:
-        """Drop idle keys that the queue's virtual time has passed: they rejoin at it."""
-        busy = {key for queue in self._classes.values() for key in queue.lanes}
-        self.tags = {
-            key: tag for key, tag in self.tags.items() if key in busy or tag > self.virtual_time
+    def keys(self) -> dict[str, tuple[float, int]]:
+        """By key, what was delivered to it, and the last agenda of it, for `restore`."""
+        return {
+            name: (key.account.tag, key.account.last)
+            for name, key in self._keys.items()
+            if key.account.tag or key.account.last or self._are_counted
         }
 
-    def _lane(self, number: int, key: str, *, is_back: bool = False) -> _KeyQueue:
-        """The lane of a class and key; a new one starts at the present, unless it `is_back`."""
-        queue = self._classes.get(number)
-        if queue is None:
-            queue = self._classes[number] = _PriorityClass()
-        lane = queue.lanes.get(key)
+    @property
+    def _are_counted(self) -> bool:
+        return len(self._keys) > 1
+
+    def _group(self, entry: int) -> int:
+        return class_of(entry) if self._by_class else 0
+
+    def _head(self, group: _Group) -> int:
+        return group.lanes[self._turn(group)].entries[0]
+
+    def _turn(self, group: _Group) -> str:
+        """The key whose turn it is; the group has one."""
+        first = group.turns.first()
+        return "" if first is None else first[1]
+
+    def _lane(self, number: int, name: str, *, is_back: bool = False) -> _KeyQueue:
+        """The lane of a group and key; a key joins at the present, unless it `is_back`."""
+        group = self._groups.get(number)
+        if group is None:
+            group = self._groups[number] = _Group()
+        lane = group.lanes.get(name)
         if lane is None:
-            tag = self.tags.get(key)
-            if tag is None or not is_back:
-                # At the next turn of its class: others may have been served long before it.
-                present = self.tags[self._turn(queue)] if queue.lanes else self.virtual_time
-                tag = max(tag or 0.0, present)
-            lane = queue.lanes[key] = _KeyQueue()
-            if tag != self.tags.get(key):
-                self.tags[key] = tag
-                self._moved.add(key)
-            if key not in queue.queued:
-                queue.queued.add(key)
-                heappush(queue.turns, (tag, key))
+            key = self._keys.get(name)
+            if key is None:
+                key = self._keys[name] = _Key(Account(self.present))
+                # From now on they are counted, or with a present that is not the first one.
+                self._moved.update(self._keys if self._are_counted else ())
+            self._ahead.drop(name)
+            if not is_back:
+                self._lift(key, name, group)
+            key.lanes += 1
+            lane = group.lanes[name] = _KeyQueue()
+            group.turns.put(name, key.account.position(_EQUAL))
         return lane
 
-    def _turn(self, queue: _PriorityClass) -> str:
-        """The key whose turn it is."""
-        while True:
-            tag, key = queue.turns[0]
-            if key not in queue.lanes:
-                heappop(queue.turns)
-                queue.queued.remove(key)
-            elif tag != self.tags[key]:
-                heapreplace(queue.turns, (self.tags[key], key))
-            else:
-                return key
+    def _lift(self, key: _Key, name: str, group: _Group) -> None:
+        first = group.turns.first()
+        present = self.present
+        if first is not None:
+            present = self._keys[first[1]].account.present(present, _EQUAL)
+        before = key.account.tag
+        key.account.lift(present, _EQUAL)
+        if key.account.tag != before or key.account.tag:
+            self._moved.add(name)
 
-    def _tidy(self, number: int, key: str) -> None:
-        queue = self._classes[number]
-        queue.lanes[key].prune()
-        if not queue.lanes[key].entries:
-            del queue.lanes[key]
-        if not queue.lanes:
-            del self._classes[number]
-        if not self._classes:
-            # Nothing waits: all tags are the past, and need not be kept.
-            self.virtual_time = max([self.virtual_time, *self.tags.values()])
-            self.tags = {}
+    def _reserve(self, name: str, reservation: Reservation) -> None:
+        key = self._keys[name]
+        key.out += 1
+        self._out += 1
+        last = key.account.last
+        if self._are_counted:
+            self._advance_to(key.account.sure_position(_EQUAL))
+            last = reservation.sure
+            self._moved.add(name)
+        key.account.reserve(reservation)
+        key.account.last = last
+        self._put(name)
+
+    def _advance_to(self, present: float) -> None:
+        """Move the present on, and forget who is in use no more and not ahead of it."""
+        self.present = max(self.present, present)
+        while (first := self._ahead.first()) is not None and first[0] <= self.present:
+            self._ahead.drop(first[1])
+            del self._keys[first[1]]
+
+    def _put(self, name: str) -> None:
+        """Give a key its turn in the groups where it waits."""
+        key = self._keys[name]
+        if key.lanes:
+            position = key.account.position(_EQUAL)
+            for group in self._groups.values():
+                if name in group.lanes:
+                    group.turns.put(name, position)
+
+    def _retire(self, name: str) -> None:
+        """A key is in use no more; with the last one, all that was given is the past."""
+        self._ahead.put(name, self._keys[name].account.tag)
+        is_idle = not self.ready and not self._out
+        tags = (key.account.tag for key in self._keys.values()) if is_idle else ()
+        self._advance_to(max(tags, default=self.present))
+
+    def _tidy(self, number: int, name: str) -> None:
+        group = self._groups[number]
+        lane = group.lanes[name]
+        lane.prune()
+        if not lane.entries:
+            del group.lanes[name]
+            group.turns.drop(name)
+            self._keys[name].lanes -= 1
+        if not group.lanes:
+            del self._groups[number]

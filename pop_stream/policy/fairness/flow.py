@@ -1,16 +1,16 @@
-"""A customer in one insight: its share, its queue, and its place on the virtual clock.
+"""A customer in one insight: its share, its queue, and what it was given.
 
-A `Flow` is one customer, a `CustomerRegistry` has all customers of the insight, and a `Pick` is
-what the fair queue chose of one.
+A `Flow` is one customer, and a `Pick` is what the fair queue chose of one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import exp2, inf, nextafter
 from typing import Final, NamedTuple
 
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.delta import FairnessState
+from pop_stream.policy.fairness.cost_model import HINT
 from pop_stream.policy.fairness.customer_queue import (
     CustomerQueue,
     class_of,
@@ -19,6 +19,7 @@ from pop_stream.policy.fairness.customer_queue import (
     with_priority,
     within_priority,
 )
+from pop_stream.policy.fairness.turn_order import MICROSECONDS, Account, Reservation
 
 HALF_LIFE_S: Final = 30.0
 """Half-life of the recent service that people are shown."""
@@ -54,45 +55,48 @@ class Flow:
     """A customer's backlog, and what is out of it.
 
     Attributes:
-        tag: Start tag, in worker-seconds per weight.
+        account: What was delivered to it, and what is reserved for what is out.
+        weight: By which that counts; a new one replaces it at the next pick.
         level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
-            may not go.
+            may not go, or has yet to join those that may.
         in_flight: Agendas emitted and not settled.
-        uncontested: Of those, how many were emitted while no other customer competed, and one
-            has come since: their costs are not corrected when they end.
+        largest_s: The most worker-seconds that one of its agendas took or counted as, what it
+            declared left aside.
         tokens: Of its rate limit, as of `refilled_at`.
         is_rate_limited: Whether it waits for a token.
         wait_s: Recent mean of the wait of its agendas up to emission.
-        served: Worker-seconds it was given, halved every `HALF_LIFE_S`, as of `served_at`.
+        served: Worker-seconds reserved for it, halved every `HALF_LIFE_S`, as of `served_at`.
     """
 
     __slots__ = (
+        "account",
         "customer_id",
         "customer_queue",
         "in_flight",
         "is_rate_limited",
+        "largest_s",
         "level",
         "refilled_at",
         "served",
         "served_at",
         "share",
-        "tag",
         "tokens",
-        "uncontested",
         "wait_s",
+        "weight",
     )
 
-    def __init__(self, customer_id: CustomerId, share: Share, tag: float) -> None:
+    def __init__(self, customer_id: CustomerId, share: Share, *, by_class: bool) -> None:
         self.customer_id = customer_id
         self.share = share
-        self.tag = tag
+        self.weight = share.weight
+        self.account = Account()
         self.level = 0
         self.in_flight = 0
-        self.uncontested = 0
+        self.largest_s = 0.0
         self.tokens = float(share.burst)
         self.refilled_at = 0.0
         self.is_rate_limited = False
-        self.customer_queue = CustomerQueue()
+        self.customer_queue = CustomerQueue(by_class=by_class)
         self.wait_s = 0.0
         self.served = 0.0
         self.served_at = 0.0
@@ -131,10 +135,21 @@ class Flow:
             most = min(most, int(self._tokens(now) + 1.0 - _WHOLE_TOKEN))
         return max(0, most)
 
-    def shift_from(self, weight: float, present: float) -> float:
-        """What to add to the tag, to be as many worker-seconds ahead as by another weight."""
-        lead = max(0.0, self.tag - present)
-        return lead * (weight / self.share.weight - 1)
+    @property
+    def position(self) -> float:
+        """Worker-seconds per weight, delivered and reserved: the least is next."""
+        return self.account.position(self.weight)
+
+    @property
+    def sure_position(self) -> float:
+        """The same without declared costs beyond the usual."""
+        return self.account.sure_position(self.weight)
+
+    def reweigh(self, weight: float, present: float) -> None:
+        """Go on with another weight, as many worker-seconds ahead of the present as before."""
+        account = self.account
+        account.tag = present + (account.tag - present) * (self.weight / weight)
+        self.weight = weight
 
     def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:
         """Count an emission in the figures that people are shown; decides nothing."""
@@ -146,27 +161,29 @@ class Flow:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
-    def fairness_state(self, keys: Mapping[str, float], weight: float) -> FairnessState:
-        """Its place on the virtual clock and those of some of its keys, for `restore`.
-
-        Args:
-            keys: Tags of the keys.
-            weight: By which its own tag was computed.
-        """
+    def fairness_state(self, keys: Mapping[str, tuple[float, int]]) -> FairnessState:
+        """What `restore` needs, with some of its keys."""
         return FairnessState(
-            tag=self.tag,
-            keys_virtual_time=self.customer_queue.virtual_time,
+            tag=self.account.tag,
+            last=self.account.last,
+            level=self.level,
+            weight=self.weight,
+            largest_s=self.largest_s,
+            keys_present=self.customer_queue.present,
             keys=dict(keys),
-            uncontested=self.uncontested,
-            weight=weight,
         )
 
-    def restore(self, tags: FairnessState) -> None:
-        """Take the place that was saved, those of keys included."""
-        self.tag = tags.tag
-        self.customer_queue.virtual_time = tags.keys_virtual_time
-        self.customer_queue.tags = dict(tags.keys)
-        self.uncontested = tags.uncontested
+    def note_size(self, agenda: Reservation) -> None:
+        """Remember how large an agenda was, leaving aside what was declared of it."""
+        counted = min(agenda.charged, HINT * agenda.sure) / MICROSECONDS
+        self.largest_s = max(self.largest_s, counted)
+
+    def restore(self, saved: FairnessState, *, by_turns: bool) -> None:
+        """Become what was saved, but for what waits and is out."""
+        self.account = Account(saved.tag, saved.last)
+        self.largest_s = saved.largest_s
+        self.weight = 1.0 if by_turns else saved.weight or self.share.weight
+        self.customer_queue.restore(saved.keys_present, saved.keys)
 
     def has_full_burst(self, now: float) -> bool:
         """Whether its rate limit would let a whole burst go now."""
@@ -264,97 +281,14 @@ class Aging:
         return max(at, nextafter(now, inf))
 
 
-class CustomerRegistry:
-    """All customers that are known, backlogged or not.
-
-    Args:
-        share_of: The present share of a customer, asked when it is first seen.
-
-    Attributes:
-        flows: By customer; to be looked up, and dropped from.
-    """
-
-    def __init__(self, share_of: Callable[[CustomerId], Share]) -> None:
-        self.flows: dict[CustomerId, Flow] = {}
-        self._share_of = share_of
-        self._reweighed: dict[CustomerId, float] = {}
-
-    @property
-    def are_reweighed(self) -> bool:
-        """Whether a tag is still computed by a weight that is not in force any more."""
-        return bool(self._reweighed)
-
-    def join(self, customer_id: CustomerId, present: float) -> Flow:
-        """A new customer's flow, which starts at the present virtual time."""
-        flow = self.flows[customer_id] = Flow(customer_id, self._share_of(customer_id), present)
-        return flow
-
-    def refresh_shares(self) -> Iterator[Flow]:
-        """Ask every customer's share again; yields those whose share has changed."""
-        for flow in self.flows.values():
-            share = self._share_of(flow.customer_id)
-            if share != flow.share:
-                self._reweighed.setdefault(flow.customer_id, flow.share.weight)
-                flow.share = share
-                flow.is_rate_limited = False
-                yield flow
-
-    def tag_gap(self, level: int) -> float:
-        """Widest difference of tags in a level of urgency; O(customers)."""
-        tags = [flow.tag for flow in self.flows.values() if flow.level == level]
-        return max(tags) - min(tags) if tags else 0.0
-
-    def greatest(self, among: Iterable[CustomerId]) -> float:
-        """The greatest tag among these; 0 for none."""
-        return max((self.flows[one].tag for one in among), default=0.0)
-
-    def restore(self, flow: Flow, tags: FairnessState | None) -> None:
-        """Put a new flow where it was; None if it was idle, and not ahead."""
-        if tags is None:
-            return
-        flow.restore(tags)
-        if tags.weight not in {0.0, flow.share.weight}:
-            self._reweighed[flow.customer_id] = tags.weight
-
-    def weight(self, flow: Flow) -> float:
-        """The weight its tag is computed by, which a new one replaces at the next pick."""
-        return self._reweighed.get(flow.customer_id, flow.share.weight)
-
-    def fairness_states(
-        self,
-        customers: Iterable[CustomerId],
-        keys: Callable[[CustomerQueue], Mapping[str, float]],
-    ) -> dict[str, FairnessState]:
-        """The places of these on the virtual clock, with the weights of their tags.
-
-        Args:
-            customers: Known ones.
-            keys: Which tags of a queue's fairness keys are wanted.
-        """
-        flows = [self.flows[one] for one in customers]
-        return {
-            one.customer_id: one.fairness_state(keys(one.customer_queue), self.weight(one))
-            for one in flows
-        }
-
-    def drain_reweighed(self) -> Iterator[tuple[Flow, float]]:
-        """Those whose weight changed since the last call, with the one of before."""
-        reweighed, self._reweighed = self._reweighed, {}
-        for customer_id, weight in reweighed.items():
-            if customer_id in self.flows:
-                yield self.flows[customer_id], weight
-
-
 class Pick(NamedTuple):
     """One agenda chosen.
 
     Attributes:
         ref: Its place in the backlog.
-        cost: Worker-seconds it was taken to cost.
-        charge: What it moved its customer's tag by, to be corrected when it settles.
+        reservation: What it counts as until it ends.
     """
 
     customer_id: CustomerId
     ref: int
-    cost: float
-    charge: float
+    reservation: Reservation

@@ -1,16 +1,17 @@
 """The backlogged customers of one insight and their turns; the package has the rules."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import ulp
 
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.delta import FairnessState
 from pop_stream.policy.fairness.algorithms import FairnessAlgorithm
+from pop_stream.policy.fairness.cost_model import Estimate
 from pop_stream.policy.fairness.customer_queue import ref_in
 from pop_stream.policy.fairness.eligible_customers import EligibleCustomers
-from pop_stream.policy.fairness.flow import Aging, CustomerRegistry, Flow, Pick, Share
-from pop_stream.policy.fairness.gap_bound import GapBound
-from pop_stream.policy.fairness.virtual_clock import TOP_LEVEL
+from pop_stream.policy.fairness.flow import Aging, Flow, Pick, Share
+from pop_stream.policy.fairness.turn_order import MICROSECONDS, Reservation
+
+_ONE_TURN = Reservation(MICROSECONDS, MICROSECONDS)
 
 
 class FairQueue:
@@ -37,13 +38,14 @@ class FairQueue:
     ) -> None:
         self.algorithm = algorithm
         self.aging = aging
-        self._customers = CustomerRegistry(share_of)
-        self._flows = self._customers.flows
+        self._share_of = share_of
+        self._flows: dict[CustomerId, Flow] = {}
         self._eligible = EligibleCustomers(algorithm, aging, self._flows)
         self.now = now
         self._ready = self._in_flight = 0
         self._moved: set[CustomerId] = set()
-        self._gap_bound = GapBound()
+        self._reweighed: set[CustomerId] = set()
+        self._ahead: set[CustomerId] = set()
 
     @property
     def ready(self) -> int:
@@ -64,14 +66,16 @@ class FairQueue:
         return self._eligible.eligible_count(most, max(self.now, now))
 
     @property
-    def virtual_time(self) -> float:
-        """The greatest start tag emitted: v."""
-        return self._eligible.clock.at(TOP_LEVEL)
+    def presents(self) -> tuple[float, ...]:
+        """The position from which an agenda was emitted last, for `restore`.
 
-    @property
-    def clock(self) -> tuple[float, ...]:
-        """The virtual time by level, most urgent first, for `restore`."""
-        return self._eligible.clock.times
+        By level, most urgent first, in worker-seconds per weight.
+        """
+        return self._eligible.presents
+
+    def present(self, level: int) -> float:
+        """Where a customer that comes back joins its level, in worker-seconds per weight."""
+        return self._eligible.present(level)
 
     @property
     def due_at(self) -> float | None:
@@ -87,8 +91,14 @@ class FairQueue:
         yield from self._flows.values()
 
     def flow(self, customer_id: CustomerId) -> Flow:
-        """One customer's flow; a new one is made, and gets its start tag when it may go."""
-        return self._flows.get(customer_id) or self._customers.join(customer_id, self.clock[-1])
+        """One customer's flow; a new one is made, and joins when it may go."""
+        flow = self._flows.get(customer_id)
+        if flow is None:
+            share, by_class = self._share_of(customer_id), self.aging is not None
+            flow = self._flows[customer_id] = Flow(customer_id, share, by_class=by_class)
+            if self.algorithm.by_turns:
+                flow.weight = 1.0
+        return flow
 
     def next_customers(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first, without picking; O(most)."""
@@ -98,86 +108,108 @@ class FairQueue:
         """Up to `most` with agendas that wait and may not go; O(most)."""
         return self._eligible.held(most)
 
-    def tag_gap(self) -> float:
-        """Widest difference of tags among the most urgent that may go; O(customers)."""
-        return self._customers.tag_gap(TOP_LEVEL)
+    def gap(self) -> float:
+        """Widest difference of sure positions among the most urgent; O(customers)."""
+        positions = [flow.sure_position for flow in self._flows.values() if flow.level == 1]
+        return max(positions) - min(positions) if positions else 0.0
 
     def bound(self) -> float:
-        """What `tag_gap` cannot exceed."""
-        return self._gap_bound.bound
+        """What `gap` cannot exceed; O(customers).
+
+        With D agendas out: D + 1 times the largest agenda per weight, for each of two.
+        """
+        largest = [
+            flow.largest_s / flow.weight for flow in self._flows.values() if flow.level == 1
+        ]
+        return (self._in_flight + 1) * 2 * max(largest, default=0.0)
 
     def advance_to(self, now: float) -> None:
         """Advance the queue's clock; an earlier instant changes nothing."""
         self.now = max(self.now, now)
 
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
-        """Add a waiting agenda; a customer that was idle joins at the present."""
+        """Add a waiting agenda; a customer that was idle joins with the next pick."""
         flow = self.flow(customer_id)
-        was_idle, was_eligible = flow.is_idle, flow.is_eligible
         flow.customer_queue.push(entry, self._key(key))
         self._ready += 1
-        if flow.customer_queue.has_moved:  # as that of one that was idle always has
+        if flow.customer_queue.has_moved:
             self._moved.add(customer_id)
         is_next_by_age = self.algorithm.by_age and flow.customer_queue.head() == entry
-        if not was_eligible or is_next_by_age or self.aging is not None:
+        if not flow.level or is_next_by_age or self.aging is not None:
             self._update(flow)
-        if was_idle:
-            self._mark_uncontested(flow)
 
-    def pick(self, cost_of: Callable[[int], float], now: float = 0.0) -> Pick | None:
+    def pick(self, estimate_of: Callable[[int], Estimate], now: float = 0.0) -> Pick | None:
         """Choose the next agenda, or None if no customer has one that may go.
 
         Args:
-            cost_of: Worker-seconds of the agenda with this ref, above 0.
+            estimate_of: What the agenda with this ref is taken to cost.
             now: The present instant, in seconds.
         """
         self.advance_to(now)
-        for due in self._eligible.due(self.now):
-            self._update(due)
-        if self._customers.are_reweighed and self._eligible.may_pick(self.now):
-            self._scale_debts()
+        joined = self._eligible.admit(self.now)
+        self._moved.update(flow.customer_id for flow in joined)
         if (flow := self._eligible.next()) is None:
             return None
+        if self._reweighed:
+            self._reweigh()
+            flow = self._eligible.next() or flow
         _, entry = self._eligible.urgency_and_head(flow, self.now)
-        flow.customer_queue.pop(entry, cost_of)
-        flow.consume_token(self.now)
-        self._eligible.clock.advance(flow.level, flow.tag)
-        return self._emit(flow, ref_in(entry), cost_of(ref_in(entry)))
+        reservation = self._reservation(estimate_of(ref_in(entry)))
+        flow.customer_queue.pop(entry, reservation)
+        if flow.share.rate_per_s is not None:
+            flow.consume_token(self.now)
+            self._eligible.limit(flow, self.now)
+        self._eligible.advance(flow.level, flow.sure_position)
+        return self._emit(flow, ref_in(entry), reservation)
 
     def pick_out_of_turn(
-        self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float
+        self, customer_id: CustomerId, entry: int, key: str = "", *, estimate: Estimate
     ) -> Pick:
         """Count a waiting agenda as picked out of turn, as a puller reported on it."""
         flow = self.flow(customer_id)
-        flow.customer_queue.withdraw(entry, self._key(key))
-        return self._emit(flow, ref_in(entry), cost)
+        reservation = self._reservation(estimate)
+        flow.customer_queue.pop_out_of_turn(entry, self._key(key), reservation)
+        return self._emit(flow, ref_in(entry), reservation)
 
-    def settle(self, customer_id: CustomerId, *, correction: float = 0.0) -> None:
+    def replace(
+        self, customer_id: CustomerId, key: str, before: Reservation, elapsed_s: float
+    ) -> Reservation:
+        """An agenda that is out has taken so long by now; returns what it counts as."""
+        after = before if self.algorithm.by_turns else before.raised_to(elapsed_s)
+        if after != before:
+            flow = self.flow(customer_id)
+            flow.account.replace(before, after)
+            flow.customer_queue.replace(self._key(key), before, after)
+            flow.note_size(after)
+            self._moved.add(customer_id)
+            self._update(flow)
+            self._follow(flow)
+        return after
+
+    def settle(
+        self, customer_id: CustomerId, key: str, reservation: Reservation, delivered_s: float
+    ) -> None:
         """An emitted agenda ended or came back; its slot is free.
 
         Args:
             customer_id: Whose agenda it was.
-            correction: What to add to the tag: true charge less the one made at the pick.
+            key: Its fairness key.
+            reservation: What it counted as.
+            delivered_s: Worker-seconds that it took; 0 if it did not run.
         """
         flow = self.flow(customer_id)
-        was_eligible = flow.is_eligible
+        if self.algorithm.by_turns:
+            delivered_s = 1.0
         flow.in_flight -= 1
         self._in_flight -= 1
-        if flow.uncontested:
-            flow.uncontested -= 1
-            self._moved.add(customer_id)
-            correction = 0.0
-        level, least = flow.level, self._eligible.least(flow.level) if correction > 0 else None
-        if correction:
-            flow.tag += correction
-            self._moved.add(customer_id)
-            self._gap_bound.note_correction(customer_id, correction)
-            if was_eligible:
-                # Else customers that join would start ahead of it, and wait for it.
-                self._eligible.clock.pull_back(level, flow.tag)
-        if correction or not was_eligible:
-            self._update(flow)
-        self._eligible.advance_with_minimum(level, least)
+        flow.account.settle(reservation, delivered_s, flow.weight)
+        flow.largest_s = max(flow.largest_s, delivered_s)
+        flow.customer_queue.settle(self._key(key), reservation, delivered_s)
+        self._moved.add(customer_id)
+        self._update(flow)
+        self._follow(flow)
+        if flow.account.tag > self._eligible.presents[-1]:
+            self._ahead.add(customer_id)
         self._end_busy_period()
 
     def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
@@ -191,113 +223,127 @@ class FairQueue:
 
     def refresh_shares(self) -> None:
         """Ask every customer's share again; acts on what waits at the next pick."""
-        for flow in self._customers.refresh_shares():
-            self._update(flow)
+        for flow in self._flows.values():
+            share = self._share_of(flow.customer_id)
+            if share != flow.share:
+                flow.share = share
+                self._note_weight(flow)
+                self._eligible.unlimit(flow)
+                self._update(flow)
 
     def restore(
         self,
         *,
-        clock: Sequence[float],
-        tags: Mapping[CustomerId, FairnessState],
+        presents: Sequence[float],
+        saved: Mapping[CustomerId, FairnessState],
         entries: Mapping[CustomerId, Mapping[str, list[int]]],
-        in_flight: Mapping[CustomerId, int],
+        out: Mapping[CustomerId, Mapping[str, list[Reservation]]],
     ) -> None:
         """Bring a new queue into this state.
 
         Args:
-            clock: As it was; may have more or fewer levels than are needed now.
-            tags: Of every customer that was not idle, or ahead of the virtual time.
+            presents: As they were; may have more or fewer levels than are needed now.
+            saved: Of every customer that was not idle, or ahead of the present.
             entries: What waits, by customer and fairness key.
-            in_flight: What is out, by customer.
+            out: What is out, by customer and fairness key.
         """
-        self._eligible = EligibleCustomers(self.algorithm, self.aging, self._flows, clock)
-        for customer_id in sorted({*tags, *entries, *in_flight}):
+        self._eligible = EligibleCustomers(self.algorithm, self.aging, self._flows, presents)
+        for customer_id in sorted({*saved, *entries, *out}):
             flow = self.flow(customer_id)
-            flow.in_flight = in_flight.get(customer_id, 0)
-            self._customers.restore(flow, tags.get(customer_id))
-            flow.customer_queue.fill(entries.get(customer_id, {}))
+            state = saved.get(customer_id)
+            if state is not None:
+                flow.level = state.level
+                flow.restore(state, by_turns=self.algorithm.by_turns)
+                self._note_weight(flow)
+            by_key = out.get(customer_id, {})
+            for one in (one for some in by_key.values() for one in some):
+                flow.in_flight += 1
+                flow.account.charged += one.charged
+                flow.account.sure += one.sure
+            flow.customer_queue.fill(entries.get(customer_id, {}), by_key)
             self._ready += flow.ready
             self._in_flight += flow.in_flight
-            # A customer without a saved tag starts behind the present; `update` raises it.
-            self._update(flow)
-        mark = self._customers.greatest(self._flows)
-        lead = mark - self.virtual_time  # the charges and corrections so far are not known
-        self._gap_bound = GapBound(self._flows, mark=mark, lead=lead, in_flight=self._in_flight)
+            self._eligible.rejoin(flow, self.now)
+            if flow.account.tag > presents[-1]:
+                self._ahead.add(customer_id)
 
     def note_moved(self, customers: Iterable[CustomerId]) -> None:
         """Have `drain_moved` return the places of these, moved or not."""
         self._moved.update(customers)
 
     def drain_moved(self) -> dict[str, FairnessState]:
-        """The places of customers and keys that moved since the last call."""
+        """What customers and keys were given that changed since the last call."""
         moved, self._moved = self._moved & self._flows.keys(), set()
-        return self._customers.fairness_states(moved, lambda queue: queue.drain_moved())
+        flows = [self._flows[one] for one in moved]
+        return {
+            one.customer_id: one.fairness_state(one.customer_queue.drain_moved())
+            for one in flows
+        }
 
     def all_fairness_states(self) -> dict[str, FairnessState]:
-        """The places of all customers and keys, for `restore`."""
-        return self._customers.fairness_states(self._flows, lambda queue: queue.tags)
+        """What all customers and keys were given, for `restore`."""
+        return {
+            one.customer_id: one.fairness_state(one.customer_queue.keys())
+            for one in self._flows.values()
+        }
 
     def forget_idle(self) -> None:
-        """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
-        least = self.clock[-1]
+        """Drop idle customers that the present has passed: they rejoin at the present."""
+        least = self.presents[-1]
         for flow in [*self._flows.values()]:
-            if flow.is_idle and flow.tag <= least and flow.has_full_burst(self.now):
+            is_passed = flow.is_idle and flow.account.tag <= least
+            if is_passed and flow.has_full_burst(self.now):
                 del self._flows[flow.customer_id]
                 self._eligible.forget(flow.customer_id)
-                self._gap_bound.served.discard(flow.customer_id)
-            else:
-                flow.customer_queue.forget_idle_keys()
+                self._ahead.discard(flow.customer_id)
+                self._reweighed.discard(flow.customer_id)
 
     def _key(self, key: str) -> str:
         return "" if self.algorithm.by_age else key
 
-    def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
-        charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
-        # Far out on the clock a small charge would vanish in rounding, and starve the others.
-        self._lead(flow, max(charge, ulp(flow.tag)))
+    def _reservation(self, estimate: Estimate) -> Reservation:
+        if self.algorithm.by_turns:
+            return _ONE_TURN
+        return Reservation(
+            max(1, round(estimate.cost_s * MICROSECONDS)),
+            max(1, round(estimate.sure_s * MICROSECONDS)),
+        )
+
+    def _emit(self, flow: Flow, ref: int, reservation: Reservation) -> Pick:
+        flow.account.reserve(reservation)
+        flow.note_size(reservation)
+        flow.in_flight += 1
         self._ready -= 1
         self._in_flight += 1
-        flow.in_flight += 1
-        self._update(flow)
-        if self._gap_bound.note_emission(self._in_flight):
-            greatest = self._customers.greatest(self._gap_bound.served)
-            self._gap_bound.advance_window(greatest, self.virtual_time, self._in_flight)
-        return Pick(flow.customer_id, ref, cost, charge)
-
-    def _mark_uncontested(self, joining: Flow) -> None:
-        """A customer joins one that had all turns: what that one has out is not corrected.
-
-        The joining customer starts at the tag that charges led to; a correction of them would
-        be given to it, or owed by it.
-        """
-        flow = self._eligible.incumbent(joining)
-        if flow is not None and flow.uncontested < flow.in_flight:
-            flow.uncontested = flow.in_flight
-            self._moved.add(flow.customer_id)
-
-    def _scale_debts(self) -> None:
-        """Scale leads to weights that changed; with a pick, so that a replay does the same."""
-        for flow, weight in self._customers.drain_reweighed():
-            self._moved.add(flow.customer_id)
-            by = flow.shift_from(weight, self._eligible.clock.at(flow.level or TOP_LEVEL))
-            if by and self.algorithm.by_weight:
-                self._lead(flow, by)
-                self._update(flow)
-
-    def _lead(self, flow: Flow, by: float) -> None:
-        flow.tag += by
         self._moved.add(flow.customer_id)
-        self._gap_bound.note_lead(flow.customer_id, flow.tag - self.virtual_time)
+        self._update(flow)
+        return Pick(flow.customer_id, ref, reservation)
+
+    def _note_weight(self, flow: Flow) -> None:
+        """A new weight acts with the next pick, so that a replay does the same."""
+        if not self.algorithm.by_turns and flow.weight != flow.share.weight:
+            self._reweighed.add(flow.customer_id)
+
+    def _reweigh(self) -> None:
+        for customer_id in sorted(self._reweighed & self._flows.keys()):
+            flow = self._flows[customer_id]
+            flow.reweigh(flow.share.weight, self.present(flow.level or 1))
+            self._moved.add(customer_id)
+            self._update(flow)
+        self._reweighed = set()
+
+    def _follow(self, flow: Flow) -> None:
+        """While nobody could go, what is delivered to one is taken from nobody."""
+        if self._eligible.are_none:
+            self._eligible.advance_all(flow.account.present(self.presents[0], flow.weight))
 
     def _update(self, flow: Flow) -> None:
-        before = flow.level
         if self._eligible.update(flow, self.now):
             self._moved.add(flow.customer_id)
-        if flow.level and flow.level != before:
-            self._gap_bound.note_lead(flow.customer_id, flow.tag - self.virtual_time)
 
     def _end_busy_period(self) -> None:
-        """With nothing waiting and nothing running, v becomes the greatest F so far."""
+        """With nothing waiting and nothing running, all go on from what the first was given."""
         if not self._ready and not self._in_flight:
-            self._eligible.clock.jump_to(self._customers.greatest(self._gap_bound.served))
-            self._gap_bound = GapBound(mark=self.virtual_time)
+            tags = (self._flows[one].account.tag for one in self._ahead)
+            self._eligible.advance_all(max(tags, default=0.0))
+            self._ahead = set()

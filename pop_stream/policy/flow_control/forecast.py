@@ -24,8 +24,8 @@ from pop_stream.policy.backlog.agenda_index import (
 )
 from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
+from pop_stream.policy.fairness.eligible_customers import TOP_LEVEL
 from pop_stream.policy.fairness.flow import Flow
-from pop_stream.policy.fairness.virtual_clock import TOP_LEVEL
 
 _NAMES: Final[Mapping[int, QueueState]] = {
     READY: "ready",
@@ -157,7 +157,7 @@ def _agendas_ahead(backlog: Backlog, where: AgendaPosition, now: float) -> tuple
 
     Nothing else is taken to come, and nothing to become more urgent meanwhile.
 
-    By age it is exact. By tag, its turn comes when the virtual clock reaches its start tag;
+    By age it is exact. Else its turn comes once its customer's own agendas before it are out;
     by then every other customer that is as urgent has been given as much per weight, those
     that are more urgent all they want, and those that are less so nothing. A customer's
     agendas are taken to cost alike, and those of one priority to be as urgent as the first.
@@ -209,13 +209,15 @@ class _TurnEstimate:
         return counts[-1], counts[0]
 
     def start(self, flow: Flow, urgent: int, cost: float) -> float:
-        """Its start tag once it is served at the level."""
-        present = self._queue.clock[self._level - TOP_LEVEL]
-        return max(flow.tag + urgent * self.charge(flow, cost), present)
+        """Its position once it is served at the level."""
+        position = flow.position
+        if not flow.level:
+            position += max(0.0, self._queue.present(self._level) - flow.sure_position)
+        return position + urgent * self.charge(flow, cost)
 
     def charge(self, flow: Flow, cost: float) -> float:
-        """What one of its agendas moves its tag by."""
-        return self._queue.algorithm.charge(cost=cost, weight=flow.share.weight)
+        """What one of its agendas moves its position by."""
+        return 1.0 if self._queue.algorithm.by_turns else cost / flow.weight
 
     def before(self, turn: float, customer_id: CustomerId, flow: Flow) -> int:
         """How many of its agendas go before this customer's turn; ties go by id."""
