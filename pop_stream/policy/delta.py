@@ -84,6 +84,7 @@ class Delta(Struct, frozen=True):
     Attributes:
         presents: By level, most urgent first, the position from which an agenda was emitted
             last, in worker-seconds per weight.
+        depth: Most agendas that were out at once since nothing waited and nothing ran.
         next_page: Page numbers are never used twice, or old records would fit new pages.
         records: States of slots that changed.
         gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
@@ -101,6 +102,7 @@ class Delta(Struct, frozen=True):
     claimed: int
     rounds: int
     next_page: int
+    depth: int = 0
     records: tuple[AgendaRecord, ...] = ()
     gone: dict[str, str] = field(default_factory=dict)
     fairness: dict[str, FairnessState] = field(default_factory=dict)

@@ -132,6 +132,10 @@ MAX_DURATION_S: Final = 1e11
 
 _BODY: Final = Raw(b"{}")
 _MAX_DELTAS: Final = 200
+_HEARTBEATS_PER_LEASE: Final = 3
+_SECOND_MS: Final = 1000
+_SPARSER: Final = 4
+"""Heartbeats of a long agenda are sent after this part of the time it has run so far."""
 
 
 def simulate(arrivals: Iterable[Arrival], config: SimulationConfig) -> SimulationRun:
@@ -208,6 +212,7 @@ class Simulation:
         self._changes = deque(sorted(config.changes, key=lambda one: one.at))
         self._emissions: deque[tuple[float, str]] = deque()
         self._reports: deque[tuple[float, InsightAttemptsReported]] = deque()
+        self._heartbeats: list[tuple[float, str, float]] = []
         self._in_flight: dict[str, _AgendaInFlight] = {}
         self._log = ServiceLog()
         self._weights: list[float] = []
@@ -243,6 +248,7 @@ class Simulation:
             max(next_event, self._away_until),
             self._changes[0].at if self._changes else inf,
             self._emissions[0][0] if self._emissions else inf,
+            self._heartbeats[0][0] if self._heartbeats else inf,
             self._runners.next_end,
             self._runners.opens_at,
         )
@@ -261,6 +267,8 @@ class Simulation:
             self._apply_change(self._changes.popleft())
         for agenda_id in self._runners.end(now):
             self._end(agenda_id)
+        while self._heartbeats and self._heartbeats[0][0] <= now:
+            self._heartbeat(*heappop(self._heartbeats)[1:])
         while self._emissions and self._emissions[0][0] <= now:
             self._runners.deliver(self._emissions.popleft()[1])
         for taken in self._runners.take(now):
@@ -278,6 +286,20 @@ class Simulation:
         claim = Claim(taken.agenda_id, 1, sync_matched=taken.sync_matched)
         idle = IdleRunners("", self._runners.idle)
         self._report(InsightAttemptsReported(self._insight.id, claims=(claim,), idle=(idle,)))
+
+        self._expect_heartbeat(taken.agenda_id, self._now)
+
+    def _expect_heartbeat(self, agenda_id: str, started_at: float) -> None:
+        interval_s = self._insight.lease_ms / _SECOND_MS / _HEARTBEATS_PER_LEASE
+        at = self._now + max(interval_s, (self._now - started_at) / _SPARSER)
+        if at < started_at + self._in_flight[agenda_id].arrival.runtime_s:
+            heappush(self._heartbeats, (at, agenda_id, started_at))
+
+    def _heartbeat(self, agenda_id: str, started_at: float) -> None:
+        if agenda_id in self._in_flight:
+            alive = Claim(agenda_id, 1)
+            self._report(InsightAttemptsReported(self._insight.id, heartbeats=(alive,)))
+            self._expect_heartbeat(agenda_id, started_at)
 
     def _end(self, agenda_id: str) -> None:
         arrival, customer, weight = self._in_flight.pop(agenda_id)

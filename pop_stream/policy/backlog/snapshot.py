@@ -124,17 +124,17 @@ class BacklogSnapshot:
         for number, agendas in pages:
             index.add(number, agendas, latest=now or inf)
         presents: Sequence[float] = (0.0,)
-        noted = 0
+        noted = depth = 0
         saved: dict[CustomerId, FairnessState] = {}
         for delta in deltas:
-            presents, noted = delta.presents, delta.next_page
+            presents, depth, noted = delta.presents, delta.depth, delta.next_page
             for name, moved in delta.fairness.items():
                 known = saved.get(CustomerId(name), FairnessState(tag=0.0))
                 saved[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._apply(delta)
         index.rebuild()
         self._backlog.queue.now = now
-        self._backlog.rebuild_queue(presents, saved, before=noted)
+        self._backlog.rebuild_queue(presents, depth, saved, before=noted)
         self._backlog.resume(now, before=noted)
         self._changed = False
         unknown = (page for page in index.pages() if page.number >= noted)
@@ -144,6 +144,7 @@ class BacklogSnapshot:
         backlog = self._backlog
         return Delta(
             presents=backlog.queue.presents,
+            depth=backlog.queue.depth,
             emitted=backlog.emitted,
             claimed=backlog.claimed,
             rounds=backlog.rounds,

@@ -38,7 +38,7 @@ from pop_stream.policy.fairness.algorithms import ALGORITHMS
 from pop_stream.policy.fairness.cost_model import MAX_COST_S, CostModel, Estimate, clamp_cost
 from pop_stream.policy.fairness.flow import Aging, Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
-from pop_stream.policy.fairness.turn_order import MICROSECONDS, Reservation
+from pop_stream.policy.fairness.turn_order import Reservation
 
 MAX_RERUNS: Final = 10_000
 """Most ended reruns remembered; the one that ended longest ago is forgotten first."""
@@ -237,7 +237,7 @@ class BacklogState:
         """The attempt was still running then: it counts as at least that long."""
         before = Reservation(record.charged, record.sure)
         elapsed_s = min(relayed_at - record.claimed_at, MAX_COST_S)
-        if not record.claimed_at or elapsed_s * MICROSECONDS <= before.sure:
+        if not record.claimed_at or before.raised_to(elapsed_s) is before:
             return
         page, slot = self.index.at(record.ref)
         after = self.queue.replace(page.customers[slot], page.keys[slot], before, elapsed_s)
@@ -356,13 +356,15 @@ class BacklogState:
             CustomerId(one): replace(known, tag=0.0, last=0, level=0, weight=0.0)
             for one, known in self.queue.all_fairness_states().items()
         }
+        depth = self.queue.depth
         self.queue = self._new_queue(self.queue.now)
-        self.rebuild_queue((present,), saved, before=self.index.next_number)
+        self.rebuild_queue((present,), depth, saved, before=self.index.next_number)
         self.queue.note_moved(saved)
 
     def rebuild_queue(
         self,
         presents: Sequence[float],
+        depth: int,
         saved: Mapping[CustomerId, FairnessState],
         *,
         before: int,
@@ -382,7 +384,9 @@ class BacklogState:
                     if known is not None:
                         one = Reservation(known.charged, known.sure)
                         out.setdefault(customer_id, {}).setdefault(key, []).append(one)
-        self.queue.restore(presents=presents, saved=saved, entries=entries, out=out)
+        self.queue.restore(
+            presents=presents, depth=depth, saved=saved, entries=entries, out=out
+        )
 
     def resume(self, now: float, *, before: int) -> None:
         """After a restart, set dues, deadlines and leases, in pages below `before`."""

@@ -109,14 +109,16 @@ class CostModel:
         self, operation_types: Sequence[str], declared: float | None, customer_id: str
     ) -> Estimate:
         """What to reserve for a customer's agenda."""
-        usual = self._usual.get(customer_id) or self._usual.get(_ALL)
+        own = self._usual.get(customer_id)
+        usual = own or self._usual.get(_ALL)
         if declared is not None:
             cost = clamp_cost(declared) * self._ratios.get(customer_id, 1.0)
         else:
             cost = self._of_types(operation_types, usual)
         if usual is None:
             return Estimate(clamp_cost(cost), min(clamp_cost(cost), DEFAULT_COST_S))
-        cost = clamp_cost(min(max(cost, usual / HINT), usual * HINT))
+        least = 0.0 if own is None else own / HINT
+        cost = clamp_cost(min(max(cost, least), usual * HINT))
         return Estimate(cost, min(cost, usual))
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:

@@ -192,11 +192,13 @@ class EligibleCustomers:
             flow.is_rate_limited = True
             self._dues.put(flow.customer_id, token_at)
 
-    def unlimit(self, flow: Flow) -> None:
-        """The limit of a customer changed, so it waits for no token."""
+    def follow_limit(self, flow: Flow, now: float) -> None:
+        """The rate limit of a customer may have changed."""
         if flow.is_rate_limited:
             flow.is_rate_limited = False
             self._dues.drop(flow.customer_id)
+        if flow.share.rate_per_s is not None:
+            self.limit(flow, now)
 
     def admit(self, now: float) -> list[Flow]:
         """Let those join who are due, or could not go before; the first thing of a pick.

@@ -27,6 +27,9 @@ class FairQueue:
         share_of: The present share of a customer, asked when it is first seen.
         aging: For strict priority across customers; None for none.
         now: The latest instant known, which decides who has become how urgent.
+
+    Attributes:
+        depth: Most agendas that were out at once since nothing waited and nothing ran.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class FairQueue:
         self._eligible = EligibleCustomers(algorithm, aging, self._flows)
         self.now = now
         self._ready = self._in_flight = 0
+        self.depth = 0
         self._moved: set[CustomerId] = set()
         self._reweighed: set[CustomerId] = set()
         self._ahead: set[CustomerId] = set()
@@ -116,12 +120,12 @@ class FairQueue:
     def bound(self) -> float:
         """What `gap` cannot exceed; O(customers).
 
-        With D agendas out: D + 1 times the largest agenda per weight, for each of two.
+        With D agendas out at most: D + 1 times the largest agenda per weight, for each of two.
         """
         largest = [
             flow.largest_s / flow.weight for flow in self._flows.values() if flow.level == 1
         ]
-        return (self._in_flight + 1) * 2 * max(largest, default=0.0)
+        return (self.depth + 1) * 2 * max(largest, default=0.0)
 
     def advance_to(self, now: float) -> None:
         """Advance the queue's clock; an earlier instant changes nothing."""
@@ -228,13 +232,14 @@ class FairQueue:
             if share != flow.share:
                 flow.share = share
                 self._note_weight(flow)
-                self._eligible.unlimit(flow)
+                self._eligible.follow_limit(flow, self.now)
                 self._update(flow)
 
     def restore(
         self,
         *,
         presents: Sequence[float],
+        depth: int,
         saved: Mapping[CustomerId, FairnessState],
         entries: Mapping[CustomerId, Mapping[str, list[int]]],
         out: Mapping[CustomerId, Mapping[str, list[Reservation]]],
@@ -243,6 +248,7 @@ class FairQueue:
 
         Args:
             presents: As they were; may have more or fewer levels than are needed now.
+            depth: As it was.
             saved: Of every customer that was not idle, or ahead of the present.
             entries: What waits, by customer and fairness key.
             out: What is out, by customer and fairness key.
@@ -266,6 +272,7 @@ class FairQueue:
             self._eligible.rejoin(flow, self.now)
             if flow.account.tag > presents[-1]:
                 self._ahead.add(customer_id)
+        self.depth = max(depth, self._in_flight)
 
     def note_moved(self, customers: Iterable[CustomerId]) -> None:
         """Have `drain_moved` return the places of these, moved or not."""
@@ -315,6 +322,7 @@ class FairQueue:
         flow.in_flight += 1
         self._ready -= 1
         self._in_flight += 1
+        self.depth = max(self.depth, self._in_flight)
         self._moved.add(flow.customer_id)
         self._update(flow)
         return Pick(flow.customer_id, ref, reservation)
@@ -347,3 +355,4 @@ class FairQueue:
             tags = (self._flows[one].account.tag for one in self._ahead)
             self._eligible.advance_all(max(tags, default=0.0))
             self._ahead = set()
+            self.depth = 0

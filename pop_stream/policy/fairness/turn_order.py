@@ -32,8 +32,14 @@ class Reservation(NamedTuple):
     sure: int
 
     def raised_to(self, elapsed_s: float) -> "Reservation":
-        """The same once the agenda has taken so many seconds, at least."""
+        """The same once the agenda has taken so many seconds, at least.
+
+        Unless that is a tenth more than is counted, nothing changes: so a long attempt is
+        written down some twenty times for each tenfold of its time, not with each heartbeat.
+        """
         elapsed = round(elapsed_s * MICROSECONDS)
+        if elapsed * 10 <= self.sure * 11:
+            return self
         return Reservation(max(self.charged, elapsed), max(self.sure, elapsed))
 
 
@@ -44,7 +50,8 @@ class Account:
         tag: Worker-seconds per weight that were delivered, on the scale of its turn order.
         charged: Sum over its agendas that are out; see `Reservation`.
         sure: Likewise.
-        last: The `sure` part of the agenda emitted last, in microseconds.
+        last: The `sure` part of the agenda emitted last, or what one took that has ended or
+            had a heartbeat since, if that is more; in microseconds.
     """
 
     __slots__ = ("charged", "last", "sure", "tag")
@@ -73,6 +80,7 @@ class Account:
         """An agenda that is out counts as more than before."""
         self.charged += after.charged - before.charged
         self.sure += after.sure - before.sure
+        self.last = max(self.last, after.sure)
 
     def settle(self, agenda: Reservation, delivered_s: float, weight: float) -> None:
         """An agenda that was out has ended after so many worker-seconds; 0 for none."""
@@ -81,6 +89,7 @@ class Account:
         if delivered_s:
             # Far out on the scale a small cost would vanish in rounding, and starve the others.
             self.tag += max(delivered_s / weight, ulp(self.tag))
+            self.last = max(self.last, round(delivered_s * MICROSECONDS))
 
     def present(self, stored: float, weight: float) -> float:
         """Where others join while this one is first: about the start of its last agenda.
@@ -94,7 +103,7 @@ class Account:
 
     def lift(self, present: float, weight: float) -> None:
         """Come back at the present: what was not asked for is not owed."""
-        self.tag += max(0.0, present - self.sure_position(weight))
+        self.tag = max(self.tag, present - self.sure / (MICROSECONDS * weight))
 
 
 class KeyedHeap:
