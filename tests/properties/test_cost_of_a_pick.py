@@ -10,6 +10,7 @@ from math import log2
 import pytest
 
 from pop_stream.policy.fairness.algorithms import WeightedFair
+from pop_stream.policy.fairness.cost_model import Estimate
 from pop_stream.policy.fairness.flow import Aging, Share
 from pop_stream.policy.fairness.queue import FairQueue
 
@@ -82,18 +83,22 @@ def queue_of(customers, ready, *, step_s=None):
     return queue
 
 
+def estimate(ref):
+    return Estimate(1.0 + ref % 7, 1.0)
+
+
 def steps_per_pick(queue, picks):
     """Of picks with the end of each, a hundred of them out at a time."""
     out, steps = [], Steps()
     for number in range(picks):
         with steps:
-            pick = queue.pick(lambda ref: 1.0 + ref % 7, float(number))
+            pick = queue.pick(estimate, float(number))
         assert pick is not None
         out.append(pick)
         if len(out) > 100:
             ended = out.pop(0)
             with steps:
-                queue.settle(ended.customer_id, correction=0.5)
+                queue.settle(ended.customer_id, "", ended.reservation, 2.5)
     return steps.count / picks
 
 

@@ -30,11 +30,11 @@ def test_an_estimate_is_what_was_declared_else_learned_else_the_default(
     types, declared, expected
 ):
     book = CostModel({"cut": 0.2, "mix": 0.3})
-    assert book.estimate(types, declared, "ann") == pytest.approx(expected)
+    assert book.estimate(types, declared, "ann").cost_s == pytest.approx(expected)
 
 
 def test_sums_of_estimates_are_bounded_too():
-    assert CostModel({"long": 9e6}).estimate(("long", "long"), None, "ann") == MAX_COST_S
+    assert CostModel({"long": 9e6}).estimate(("long", "long"), None, "ann").cost_s == MAX_COST_S
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,23 @@ def test_what_is_learned_is_bounded(seconds, expected):
 def test_a_stray_outlier_moves_it_little():
     book = CostModel({"cut": 1.0})
     book.learn(("cut",), {"cut": 1_000.0})
-    assert book.learned["cut"] == pytest.approx(1.0 + 3.0 / 16)
+    assert book.learned["cut"] == pytest.approx(8 ** (1 / 4))
 
 
 def test_a_stray_outlier_moves_it_as_little_downwards():
     book = CostModel({"cut": 1.0})
     book.learn(("cut",), {"cut": 0.001})
-    assert book.learned["cut"] == pytest.approx(1.0 - 0.75 / 16)
+    assert book.learned["cut"] == pytest.approx(8 ** (-1 / 4))
 
 
-@pytest.mark.parametrize("factor", [4.0, 0.25, 10.0, 0.1])
-def test_a_lasting_change_is_followed_within_dozens(factor):
-    book = CostModel({"cut": 1.0})
-    for _ in range(80):
+@pytest.mark.parametrize("factor", [4.0, 0.25, 10.0, 0.1, 1_000.0, 0.001])
+def test_a_lasting_change_is_followed_within_a_dozen_or_two(factor):
+    book = CostModel({"cut": 1.0}, {"ann": 1.0})
+    for _ in range(14):
         book.learn(("cut",), {"cut": factor})
-    assert book.learned["cut"] == pytest.approx(factor, rel=0.1)
+        book.learn_ratio("ann", declared=1.0, spent=factor)
+    assert factor / 2 <= book.learned["cut"] <= 2 * factor
+    assert factor / 2 <= book.ratios["ann"] <= 2 * factor
 
 
 def test_a_book_does_not_write_in_what_it_was_given():
@@ -105,101 +107,90 @@ def test_made_up_types_do_not_fill_the_book():
     for number in range(MAX_TYPES + 5):
         book.learn((f"t{number}",), {f"t{number}": 2.0})
     assert len(book.learned) == MAX_TYPES
-    assert book.estimate((f"t{MAX_TYPES + 1}",), None, "ann") == DEFAULT_COST_S
+    assert book.estimate((f"t{MAX_TYPES + 1}",), None, "ann").cost_s == DEFAULT_COST_S
     book.learn(("t0",), {"t0": 4.0})
     assert book.learned["t0"] > 2.0
 
 
 def test_what_a_customer_declares_is_corrected_by_what_it_took():
     book = CostModel()
-    for _ in range(200):
+    for _ in range(40):
         book.learn_ratio("minutes", declared=1.0, spent=60.0)
         book.learn_ratio("seconds", declared=60.0, spent=60.0)
-    assert book.estimate((), 2.0, "minutes") == pytest.approx(120.0, rel=0.01)
-    assert book.estimate((), 60.0, "seconds") == pytest.approx(60.0, rel=0.01)
+    assert book.estimate((), 2.0, "minutes").cost_s == pytest.approx(120.0, rel=0.01)
+    assert book.estimate((), 60.0, "seconds").cost_s == pytest.approx(60.0, rel=0.01)
 
 
 def test_what_is_not_declared_is_not_corrected_by_what_its_customer_declares():
     book = CostModel({"crawl": 2.0}, {"a": 3.0})
-    assert book.estimate(["crawl", "new"], None, "a") == 2.0 + DEFAULT_COST_S
+    assert book.estimate(["crawl", "new"], None, "a").cost_s == 2.0 + DEFAULT_COST_S
 
 
-def test_a_new_customer_declares_as_all_do_but_is_not_charged_for_their_fancies():
+def known(**usual):
     book = CostModel()
-    for _ in range(200):
-        book.learn_ratio("slow", declared=1.0, spent=1.3)
-    assert book.estimate((), 1.0, "new") == pytest.approx(1.3, rel=0.01)
-    for _ in range(200):
-        book.learn_ratio("liar", declared=0.001, spent=10.0)
-    assert 1.3 <= book.estimate((), 1.0, "new") <= 2.1
+    for name, seconds in usual.items():
+        for _ in range(60):
+            book.learn_usual(name, seconds)
+    return book
 
 
-def test_a_customer_who_is_the_first_is_no_measure_for_all():
-    book = CostModel()
-    for _ in range(200):
-        book.learn_ratio("liar", declared=0.001, spent=10.0)
-    assert book.estimate((), 1.0, "new") <= 2.1
-    for _ in range(200):
-        book.learn_ratio("thrifty", declared=10.0, spent=0.001)
-    assert book.estimate((), 1.0, "new") >= 0.5
+@pytest.mark.parametrize(
+    ("declared", "cost_s", "sure_s"),
+    [(1e7, 20.0, 5.0), (12.0, 12.0, 5.0), (5.0, 5.0, 5.0), (2.0, 2.0, 2.0), (1e-3, 1.25, 1.25)],
+)
+def test_what_is_declared_counts_as_a_few_times_what_is_usual_at_most(declared, cost_s, sure_s):
+    found = known(ann=5.0).estimate(("cut",), declared, "ann")
+    assert found == pytest.approx((cost_s, sure_s))
 
 
-def test_who_declares_alike_is_charged_alike_whatever_chance_did_to_its_last_agendas():
-    book = CostModel()
-    took = [4.0, 6.0, 9.0, 5.0, 7.0, 5.0]
-    for number in range(600):
-        book.learn_ratio(f"c{number % 4}", declared=5.0, spent=took[number * 7 % 6])
-    own = [book.ratios[f"c{number}"] for number in range(4)]
-    assert max(own) > 1.02 * min(own)
-    charged = {book.estimate((), 5.0, f"c{number}") for number in range(4)}
-    assert len(charged) == 1
-    assert charged.pop() == pytest.approx(6.0, rel=0.1)
+def test_a_new_customer_may_be_as_large_as_a_few_of_the_others_and_as_small_as_it_says():
+    book = known(ann=5.0)
+    assert book.estimate(("cut",), 1e7, "new") == pytest.approx((20.0, 5.0))
+    assert book.estimate(("cut",), 0.01, "new") == pytest.approx((0.01, 0.01))
 
 
-@pytest.mark.parametrize("spent", [2.5, 0.4])
-def test_who_declares_otherwise_is_charged_by_its_own_and_no_measure_for_the_others(spent):
-    book = CostModel()
-    for _ in range(200):
-        for name in ("ann", "bob", "cyd"):
-            book.learn_ratio(name, declared=1.0, spent=1.0)
-        book.learn_ratio("odd", declared=1.0, spent=spent)
-    assert book.estimate((), 1.0, "odd") == pytest.approx(spent, rel=0.01)
-    assert book.estimate((), 1.0, "ann") == pytest.approx(1.0, rel=0.01)
+def test_where_nothing_is_known_a_declaration_counts_but_is_not_sure():
+    assert CostModel().estimate(("cut",), 50.0, "new") == (50.0, DEFAULT_COST_S)
 
 
-def test_what_slows_all_down_is_known_of_a_new_customer_too():
-    book = CostModel()
-    for took in (1.0, 1.9, 3.6, 0.7):
-        for number in range(400):
-            book.learn_ratio(f"c{number % 5}", declared=1.0, spent=took)
-        assert book.estimate((), 1.0, "new") == pytest.approx(took, rel=0.02)
+def test_a_type_that_was_never_seen_is_taken_to_cost_what_is_usual():
+    """So ever new names of types gain nothing."""
+    assert known(ann=5.0).estimate(("brand-new",), None, "ann") == pytest.approx((5.0, 5.0))
+
+
+def test_one_stray_attempt_moves_what_is_usual_little():
+    book = known(ann=1.0)
+    book.learn_usual("ann", 1e6)
+    assert book.usual["ann"] == pytest.approx(1.0 + 7.0 / 8)
 
 
 def test_one_stray_agenda_moves_what_is_declared_little():
     book = CostModel()
     book.learn_ratio("ann", declared=1.0, spent=1e6)
-    assert book.ratios["ann"] == pytest.approx(1.0 + 3.0 / 16)
+    assert book.ratios["ann"] == pytest.approx(8 ** (1 / 4))
 
 
 @pytest.mark.parametrize(("declared", "spent"), [(0.0, 0.0), (1e99, 1e-99), (-1.0, 5.0)])
 def test_declarations_that_cannot_be_are_bounded(declared, spent):
     book = CostModel()
     book.learn_ratio("ann", declared=declared, spent=spent)
-    assert MIN_COST_S <= book.estimate((), declared, "ann") <= MAX_COST_S
+    assert MIN_COST_S <= book.estimate((), declared, "ann").cost_s <= MAX_COST_S
 
 
 def test_what_is_declared_as_less_than_anything_costs_is_taken_for_the_least():
     book = CostModel()
     for _ in range(400):
         book.learn_ratio("tiny", declared=1e-6, spent=1.0)
-    assert book.estimate((), 1e-6, "tiny") == pytest.approx(1.0, rel=0.01)
+    assert book.estimate((), 1e-6, "tiny").cost_s == pytest.approx(1.0, rel=0.01)
 
 
 def test_names_that_are_made_up_do_not_fill_the_memory_with_ratios():
     book = CostModel()
     for number in range(MAX_RATIOS + 5):
         book.learn_ratio(f"c{number}", declared=1.0, spent=3.0)
-    assert len(book.ratios) <= MAX_RATIOS + 1
+        book.learn_usual(f"c{number}", 3.0)
+    assert len(book.ratios) <= MAX_RATIOS
+    assert len(book.usual) <= MAX_RATIOS + 1
     book.learn_ratio("c0", declared=1.0, spent=12.0)
     assert book.ratios["c0"] > 1.2
 
@@ -208,5 +199,6 @@ def test_what_changed_is_reported_once():
     book = CostModel({"cut": 1.0}, {"bob": 1.0})
     book.learn(("mix",), {"mix": 3.0})
     book.learn_ratio("ann", declared=1.0, spent=1.0)
-    assert book.drain_changed() == ({"mix": 3.0}, {"ann": 1.0, "": 1.0})
-    assert book.drain_changed() == ({}, {})
+    book.learn_usual("ann", 2.0)
+    assert book.drain_changed() == ({"mix": 3.0}, {"ann": 1.0}, {"ann": 2.0, "": 2.0})
+    assert book.drain_changed() == ({}, {}, {})

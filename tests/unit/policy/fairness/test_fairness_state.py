@@ -1,11 +1,11 @@
 """Whoever's place on the clock changed is reported, so that it is kept: step by step."""
 
 import pytest
+from settling_queue import SettlingQueue
 
 from pop_stream.policy.fairness.algorithms import ALGORITHMS
 from pop_stream.policy.fairness.customer_queue import entry_of
 from pop_stream.policy.fairness.flow import Share
-from pop_stream.policy.fairness.queue import FairQueue
 
 
 class KeyedHeap:
@@ -14,7 +14,7 @@ class KeyedHeap:
     def __init__(self):
         self.shares = {}
         self.made = 0
-        self.queue = FairQueue(
+        self.queue = SettlingQueue(
             ALGORITHMS["weighted_fair"], lambda one: self.shares.get(one, Share())
         )
 
@@ -34,7 +34,7 @@ class KeyedHeap:
         return self.reported()
 
     def settle(self, customer, correction=0.0):
-        self.queue.settle(customer, correction=correction)
+        self.queue.end(customer, more=correction)
         return self.reported()
 
     def refresh_shares(self, customer, **share):
@@ -51,14 +51,17 @@ def turns():
     return turns
 
 
-def test_who_was_picked_is_one_charge_further(turns):
-    assert {one: tags.tag for one, tags in turns.pick().items()} == {"a": 1.0}
-    assert turns.reported() == {}, "once"
+def test_who_was_picked_is_reported_once(turns):
+    assert {one: (saved.tag, saved.level) for one, saved in turns.pick().items()} == {
+        "a": (0.0, 1)
+    }
+    assert turns.reported() == {}
 
 
-def test_who_waits_already_is_not_reported_for_one_more(turns):
+def test_who_waits_already_or_has_yet_to_join_is_not_reported_for_one_more(turns):
     assert turns.push("a") == {}
-    assert {*turns.push("b")} == {"b"}, "its first: from here on it is somewhere"
+    assert turns.push("b") == {}
+    assert {*turns.pick()} == {"a", "b"}, "both join with the pick"
 
 
 def test_who_was_withdrawn_from_is_reported(turns):
@@ -66,39 +69,33 @@ def test_who_was_withdrawn_from_is_reported(turns):
     assert {*turns.reported()} == {"a"}
 
 
-def test_what_cost_more_moves_its_customer(turns):
+def test_what_was_delivered_moves_its_customer(turns):
     turns.pick()
-    assert turns.settle("a") == {}
+    assert {one: saved.tag for one, saved in turns.settle("a").items()} == {"a": 1.0}
     turns.pick()
-    assert {one: tags.tag for one, tags in turns.settle("a", 0.5).items()} == {"a": 2.5}
+    assert {one: saved.tag for one, saved in turns.settle("a", 0.5).items()} == {"a": 2.5}
 
 
-def test_what_is_no_debt_any_more_since_another_came_is_reported(turns):
-    turns.pick()
-    reported = turns.push("b")
-    assert {one: tags.uncontested for one, tags in reported.items()} == {"a": 1, "b": 0}
-    reported = turns.settle("a", 0.5)
-    assert {one: (tags.tag, tags.uncontested) for one, tags in reported.items()} == {
-        "a": (1.0, 0)
-    }
-
-
-def test_who_may_go_again_begins_at_the_present(turns):
+def test_who_may_go_no_more_is_reported_and_begins_at_the_present(turns):
     turns.push("b")
     turns.pick()
-    turns.refresh_shares("b", paused=True)
     turns.pick()
-    assert {one: tags.tag for one, tags in turns.refresh_shares("b").items()} == {"b": 1.0}
-
-
-def test_a_new_weight_is_reported_with_the_next_pick_also_of_who_owes_nothing(turns):
+    assert {
+        one: saved.level for one, saved in turns.refresh_shares("b", paused=True).items()
+    } == {"b": 0}
+    turns.pick()
+    assert turns.refresh_shares("b") == {}
     turns.push("b")
+    turns.pick()
+    assert turns.queue.flow("b").level == 1
+
+
+def test_a_new_weight_is_reported_with_the_next_pick_also_of_who_was_given_nothing(turns):
+    turns.push("b")
+    turns.pick()
     assert turns.refresh_shares("b", weight=2.0) == {}
     reported = turns.pick()
-    assert {one: (tags.tag, tags.weight) for one, tags in reported.items()} == {
-        "a": (1.0, 1.0),
-        "b": (0.0, 2.0),
-    }
+    assert {one: saved.weight for one, saved in reported.items()} == {"b": 2.0}
 
 
 def test_who_has_nothing_waiting_any_more_is_held_by_nothing(turns):
