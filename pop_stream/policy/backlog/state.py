@@ -347,19 +347,28 @@ class BacklogState:
     def reorder(self, insight: Insight) -> None:
         """Another algorithm, or another aging, for all that is ready."""
         self.insight = insight
-        # A lead under one order is no debt under another, so all customers go on from one tag.
-        # A customer's keys keep their turns, as they would after a restart.
-        present = max(
-            [*self.queue.presents, *(flow.account.tag for flow in self.queue.flows())]
-        )
+        # A lead under one order is no debt under another, so all customers go on from one
+        # present. A customer's keys keep their turns, as they would after a restart.
+        positions = (flow.sure_position for flow in self.queue.flows())
+        present = max([*self.queue.presents, *positions])
         saved = {
             CustomerId(one): replace(known, tag=0.0, last=0, level=0, weight=0.0)
             for one, known in self.queue.all_fairness_states().items()
         }
         depth = self.queue.depth
         self.queue = self._new_queue(self.queue.now)
+        self._reserve_again()
         self.rebuild_queue((present,), depth, saved, before=self.index.next_number)
         self.queue.note_moved(saved)
+
+    def _reserve_again(self) -> None:
+        """What is out counts as under the order that is new."""
+        for page in self.index.pages():
+            for ref, slot in live_slots(page):
+                record = self.index.in_flight_record(ref)
+                if page.states[slot] in IN_FLIGHT and record is not None:
+                    charged, sure = self.queue.reservation(self.cost(ref))
+                    self.index.record(replace(record, charged=charged, sure=sure))
 
     def rebuild_queue(
         self,

@@ -119,7 +119,7 @@ class Flow:
         cap = self.share.max_in_flight
         if cap is not None and self.in_flight >= cap:
             return "max_in_flight"
-        return "rate" if self.is_rate_limited else ""
+        return "rate" if self.is_rate_limited and self.ready else ""
 
     @property
     def is_eligible(self) -> bool:

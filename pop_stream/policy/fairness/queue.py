@@ -158,7 +158,7 @@ class FairQueue:
             self._reweigh()
             flow = self._eligible.next() or flow
         _, entry = self._eligible.urgency_and_head(flow, self.now)
-        reservation = self._reservation(estimate_of(ref_in(entry)))
+        reservation = self.reservation(estimate_of(ref_in(entry)))
         flow.customer_queue.pop(entry, reservation)
         if flow.share.rate_per_s is not None:
             flow.consume_token(self.now)
@@ -171,9 +171,18 @@ class FairQueue:
     ) -> Pick:
         """Count a waiting agenda as picked out of turn, as a puller reported on it."""
         flow = self.flow(customer_id)
-        reservation = self._reservation(estimate)
+        reservation = self.reservation(estimate)
         flow.customer_queue.pop_out_of_turn(entry, self._key(key), reservation)
         return self._emit(flow, ref_in(entry), reservation)
+
+    def reservation(self, estimate: Estimate) -> Reservation:
+        """What an agenda of these estimates counts as."""
+        if self.algorithm.by_turns:
+            return _ONE_TURN
+        return Reservation(
+            max(1, round(estimate.cost_s * MICROSECONDS)),
+            max(1, round(estimate.sure_s * MICROSECONDS)),
+        )
 
     def replace(
         self, customer_id: CustomerId, key: str, before: Reservation, elapsed_s: float
@@ -307,14 +316,6 @@ class FairQueue:
 
     def _key(self, key: str) -> str:
         return "" if self.algorithm.by_age else key
-
-    def _reservation(self, estimate: Estimate) -> Reservation:
-        if self.algorithm.by_turns:
-            return _ONE_TURN
-        return Reservation(
-            max(1, round(estimate.cost_s * MICROSECONDS)),
-            max(1, round(estimate.sure_s * MICROSECONDS)),
-        )
 
     def _emit(self, flow: Flow, ref: int, reservation: Reservation) -> Pick:
         flow.account.reserve(reservation)

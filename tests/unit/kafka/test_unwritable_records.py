@@ -120,7 +120,9 @@ def test_what_was_left_out_is_among_the_metrics():
 @pytest.mark.parametrize("size", [MAX_EVENT_BYTES, 20_000_000])
 async def test_the_relay_skips_a_restart_that_grew_and_relays_the_rest(size):
     publisher = MemoryPublisher()
-    relay = Relay(Settings(), publisher, FixedDefinitions(DEFINITIONS), now=lambda: 0.0)
+    relay = Relay(
+        Settings(), publisher, FixedDefinitions(DEFINITIONS), WallClock(), now=lambda: 0.0
+    )
     frame = encode([heartbeat("a"), restarted("b", size), restarted("c")])
     assert len(gzip.compress(frame)) < 30_000
     await relay.handle([record(frame, topic=TOPICS.agenda_events)])

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from backlogs import START, backlog, placed
 from consumer_records import record
-from fakes import FixedDefinitions, MemoryPublisher
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -46,6 +46,8 @@ from pop_stream.settings import Settings
 
 TOPICS = Topics("t.")
 
+CLOCK = ManualClock(START)
+
 
 def claimed(agenda_id, insight_id="media", attempt=1):
     return AgendaClaimed(
@@ -78,7 +80,7 @@ def failed(agenda_id, insight_id="media"):
 async def relayed(*values, definitions=None, publisher=None):
     publisher = publisher or MemoryPublisher()
     known = FixedDefinitions(definitions or Definitions())
-    relay = Relay(Settings(topic_prefix="t."), publisher, known)
+    relay = Relay(Settings(topic_prefix="t."), publisher, known, CLOCK)
     await relay.handle([record(value, offset=n) for n, value in enumerate(values)])
     return publisher.records
 
@@ -109,6 +111,7 @@ async def pause_s_after(*values):
         Settings(topic_prefix="t."),
         MemoryPublisher(),
         FixedDefinitions(Definitions()),
+        CLOCK,
         now=lambda: 5.0,
     )
     relay._pacer.begin()
@@ -399,7 +402,7 @@ async def test_a_restart_that_contradicts_itself_is_passed_over(wrong):
 async def test_commands_that_nobody_has_signed_are_passed_over_and_their_neighbours_are_not():
     publisher, signer = MemoryPublisher(), RecordSigner([b"s" * 32])
     settings = Settings(topic_prefix="t.", signing_secrets=("s" * 32,))
-    relay = Relay(settings, publisher, FixedDefinitions(Definitions()))
+    relay = Relay(settings, publisher, FixedDefinitions(Definitions()), CLOCK)
     cancel = AgendaCommanded(agenda_id="a", at=START, insight_id="media", action="cancel")
     forged = encode([claimed("c"), cancel, restarted("b")])
     topic = record(b"").topic
