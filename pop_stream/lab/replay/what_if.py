@@ -26,6 +26,7 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.fairness.turn_order import MICROSECONDS
 from pop_stream.policy.insight_scheduler import InsightScheduler
 
 
@@ -147,12 +148,19 @@ def _settle_longest_out(
     while out:
         agenda_id, attempt = out.popitem(last=False)
         known = ends.get((agenda_id, attempt))
-        spent_s = {} if known is None else known.spent_s
+        spent_s = _as_reserved(backlog, agenda_id) if known is None else known.spent_s
         end = Settlement(
             agenda_id=agenda_id, attempt=attempt, outcome="succeeded", spent_s=spent_s
         )
         if backlog.settle(known if known and known.outcome == "failed" else end, now):
             return
+
+
+def _as_reserved(backlog: Backlog, agenda_id: str) -> Mapping[str, float]:
+    """What an attempt that ended in no record is taken to have cost."""
+    ref = backlog.index.find(agenda_id)
+    record = None if ref is None else backlog.index.in_flight_record(ref)
+    return {} if record is None else {"": record.charged / MICROSECONDS}
 
 
 def _out_longest_first(backlog: Backlog) -> dict[str, int]:

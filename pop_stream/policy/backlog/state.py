@@ -288,7 +288,7 @@ class BacklogState:
         if spent_s and learn:
             self.costs.learn(page.types[slot], spent_s)
         declared = page.declared_cost(slot)
-        if declared is not None and spent_s and learn:
+        if declared is not None and delivered_s:
             self.costs.learn_ratio(customer_id, declared=declared, spent=delivered_s)
         reservation = Reservation(record.charged, record.sure)
         self.queue.settle(customer_id, page.keys[slot], reservation, delivered_s)

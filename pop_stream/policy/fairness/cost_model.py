@@ -2,8 +2,10 @@
 
 An estimate decides only how much is reserved while the agenda is out; what it took is
 delivered, and that alone counts in the end. So an estimate has to be about right, soon, and
-nobody may gain much by a wrong one: it stays within a factor `HINT` of what the customer's
-agendas took.
+nobody may gain or lose much by a wrong one. Too high a declaration counts as `HINT` times what
+the customer's agendas took, at most. Too low a one is multiplied by what its agendas took of
+what was declared, counts as a `HINT`th of what is usual at least, and as what it takes from its
+first heartbeat on.
 """
 
 from collections import Counter
@@ -27,7 +29,10 @@ MAX_RATIOS: Final = 10_000
 """Most customers whose usual cost and declarations are learned, likewise."""
 
 HINT: Final = 4.0
-"""An estimate is at most so many times a customer's usual cost, at least that part of it."""
+"""An estimate is at most so many times a customer's usual cost."""
+
+_TRUSTED: Final = 1.25
+"""Who declares less than its agendas took by more than this has no small ones believed."""
 
 _GAIN: Final = 1 / 4
 _LARGEST_STEP: Final = 8.0
@@ -44,7 +49,7 @@ class Estimate(NamedTuple):
     """What is reserved for an agenda, in worker-seconds.
 
     Attributes:
-        cost_s: As declared or learned, within a factor `HINT` of what is usual.
+        cost_s: As declared or learned, at most `HINT` times what is usual.
         sure_s: The lesser of that and what is usual.
     """
 
@@ -109,16 +114,17 @@ class CostModel:
         self, operation_types: Sequence[str], declared: float | None, customer_id: str
     ) -> Estimate:
         """What to reserve for a customer's agenda."""
-        own = self._usual.get(customer_id)
-        usual = own or self._usual.get(_ALL)
+        usual = self._usual.get(customer_id) or self._usual.get(_ALL)
+        ratio = self._ratios.get(customer_id, 1.0)
         if declared is not None:
-            cost = clamp_cost(declared) * self._ratios.get(customer_id, 1.0)
+            cost = clamp_cost(declared) * ratio
         else:
             cost = self._of_types(operation_types, usual)
         if usual is None:
             return Estimate(clamp_cost(cost), min(clamp_cost(cost), DEFAULT_COST_S))
-        least = 0.0 if own is None else own / HINT
-        cost = clamp_cost(min(max(cost, least), usual * HINT))
+        if ratio > _TRUSTED:
+            cost = max(cost, usual / HINT)
+        cost = clamp_cost(min(cost, usual * HINT))
         return Estimate(cost, min(cost, usual))
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:

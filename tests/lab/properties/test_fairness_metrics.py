@@ -42,7 +42,8 @@ class AgendaEvidence:
         self.shortfalls = [0.0] * CUSTOMERS
         self.costs = [0.0] * CUSTOMERS
         self.shorts = [0.0] * CUSTOMERS
-        self.excess = 0.0
+        self.excesses = [0.0] * CUSTOMERS
+        self.overs = [0.0] * CUSTOMERS
         self.depth = 0
         self.states = [self.state()]
         self.emissions = []
@@ -71,7 +72,8 @@ class AgendaEvidence:
         self.charges[customer] = max(self.charges[customer], charged / weight)
         short = (spent - charged) / weight
         self.shortfalls[customer] = max(self.shortfalls[customer], short)
-        self.excess = max(self.excess, -short)
+        self.excesses[customer] = max(self.excesses[customer], -short)
+        self.overs[customer] = max(self.overs[customer], charged - spent)
         self.costs[customer] = max(self.costs[customer], charged)
         self.shorts[customer] = max(self.shorts[customer], spent - charged)
         self.log.emitted(at, customer, charged=charged, spent=spent)
@@ -98,6 +100,8 @@ class AgendaEvidence:
             most, short = self.costs[customer] / value, self.shorts[customer] / value
             self.charges[customer] = max(self.charges[customer], most)
             self.shortfalls[customer] = max(self.shortfalls[customer], short)
+            over = self.overs[customer] / value
+            self.excesses[customer] = max(self.excesses[customer], over)
         self.weights[customer] = value
         self.log.weighed(at, customer, value)
 
@@ -119,7 +123,7 @@ class AgendaEvidence:
 
     def bound(self, ahead, behind):
         charges = self.charges[ahead] + self.charges[behind]
-        errors = [max(self.shortfalls[one], self.excess) for one in (ahead, ahead, behind)]
+        errors = [self.shortfalls[one] + self.excesses[one] for one in (ahead, behind)]
         return (self.depth + 1) * charges + self.depth * sum(errors)
 
 

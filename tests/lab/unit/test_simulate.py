@@ -367,7 +367,8 @@ def test_figures_can_be_reckoned_from_the_events(trace, tmp_path):
     assert sum(values("settled", "spent_s")) == pytest.approx(report["waits"]["a"]["served_s"])
     assert values("emitted", "spent_s") == values("settled", "spent_s")
     assert values("settled", "weight") == [1.0] * 40
-    assert values("emitted", "charged_s")[:2] == [1.0, 0.1], "unknown, and declared"
+    assert values("emitted", "charged_s")[0] == 1.0, "unknown"
+    assert values("emitted", "charged_s")[-1] <= 4 * 0.3, "a few times what is usual"
 
 
 def test_events_tell_of_weights(simulate, tmp_path):

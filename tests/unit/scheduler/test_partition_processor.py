@@ -241,8 +241,8 @@ async def test_of_many_reports_only_those_that_raise_are_dead_lettered(
     await world.place("ann", 25)
     settle = Backlog.settle
 
-    def fail_at_times(self, settlement, now=0.0):
-        settle(self, settlement, now)
+    def fail_at_times(self, settlement, *instants):
+        settle(self, settlement, *instants)
         if settlement.agenda_id in culprits:
             raise ZeroDivisionError(settlement.agenda_id)
 
@@ -274,7 +274,7 @@ async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(worl
     monkeypatch.setattr("pop_stream.scheduler.partition_processor.MAX_SPLIT_FAILURES", 4)
     tried = []
 
-    def fail(_, settlement, __=0.0):
+    def fail(_, settlement, *__):
         tried.append(settlement)
         raise ZeroDivisionError
 

@@ -134,7 +134,7 @@ async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
         names = [f"c{number}-0" for number in range(first, min(customers, first + 500))]
         await world.handle(world.page(names))
     queue, seen = world.insight().backlog.queue, []
-    monkeypatch.setattr(type(queue), "tag_gap", lambda _: seen.append(world.clock.now()) or 0.0)
+    monkeypatch.setattr(type(queue), "gap", lambda _: seen.append(world.clock.now()) or 0.0)
     world.clock.move(timedelta(seconds=20))
     before = len(world.decisions())
     for _ in range(10):
