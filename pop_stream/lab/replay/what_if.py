@@ -156,7 +156,7 @@ def _settle_longest_out(
             return
 
 
-def _as_reserved(backlog: Backlog, agenda_id: str) -> Mapping[str, float]:
+def _as_reserved(backlog: Backlog, agenda_id: str) -> dict[str, float]:
     """What an attempt that ended in no record is taken to have cost."""
     ref = backlog.index.find(agenda_id)
     record = None if ref is None else backlog.index.in_flight_record(ref)

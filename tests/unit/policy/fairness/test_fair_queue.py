@@ -924,7 +924,7 @@ def test_who_declares_too_much_lets_others_go_first_and_is_refunded():
     assert picked(queue, 5) == "aaaab"
 
 
-def test_a_newcomer_does_not_wait_for_what_another_declared_beyond_the_usual():
+def test_a_late_customer_does_not_wait_for_what_another_declared_beyond_the_usual():
     """The customer that was alone declared months, and ends after seconds."""
     queue = queue_of()
     fill(queue, "a", range(100))
@@ -937,7 +937,7 @@ def test_a_newcomer_does_not_wait_for_what_another_declared_beyond_the_usual():
     assert picked(queue, 40, cost=5.0).count("b") >= 16
 
 
-def test_a_newcomer_waits_for_one_agenda_of_the_first_at_most():
+def test_a_late_customer_waits_for_one_agenda_of_the_first_at_most():
     queue = queue_of()
     fill(queue, "a", range(100))
     picked(queue, 8, cost=3.0)
