@@ -67,7 +67,6 @@ class Attempts:
         record = backlog.index.in_flight_record(ref) if ref is not None else None
         if record is not None and record.attempt == attempt and record.state == CLAIMED:
             backlog.leases.begin(record.ref, now)
-            backlog.run(record, now if relayed_at is None else relayed_at)
             return True
         self.claim(agenda_id, attempt, now, relayed_at)
         return record is not None and record.attempt == attempt
@@ -119,6 +118,10 @@ class Attempts:
                 record, "retry", settlement.message or "it was stopped unasked", now
             )
         return True
+
+    def count_running(self, relayed_at: float) -> None:
+        """Count what runs as what it has taken by an instant on the clock of the relay."""
+        self._backlog.count_running(relayed_at)
 
     def skipped(self, lags: Sequence[int], since: int, now: float) -> list[int]:
         """Places of unclaimed agendas that pullers have committed past.

@@ -399,12 +399,15 @@ def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) 
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now, at)
     for settlement in event.settlements:
         backlog.settle(settlement, now, at)
+    backlog.attempts.count_running(at)
     for command in event.commands:
         backlog.apply_command(command, now)
 
 
 def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
-    """Start leases of agendas that pullers committed past, and expire leases that have ended.
+    """Start leases of what pullers committed past, expire those that have ended.
+
+    What runs counts as what it has taken by then.
 
     Args:
         backlog: Of the insight that the tick is about.
@@ -417,4 +420,5 @@ def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
     if tick.relayed_until is not None:
         # The tick may be from a scheduler that had the insight before, whose clock is ahead.
         relayed_until = min(tick.relayed_until.timestamp(), now)
+        backlog.attempts.count_running(relayed_until)
         backlog.attempts.expire_leases(relayed_until, now, is_api_down=tick.is_api_down)

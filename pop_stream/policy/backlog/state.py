@@ -38,7 +38,7 @@ from pop_stream.policy.fairness.algorithms import ALGORITHMS
 from pop_stream.policy.fairness.cost_model import MAX_COST_S, CostModel, Estimate, clamp_cost
 from pop_stream.policy.fairness.flow import Aging, Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
-from pop_stream.policy.fairness.turn_order import Reservation
+from pop_stream.policy.fairness.turn_order import MICROSECONDS, Reservation
 
 MAX_RERUNS: Final = 10_000
 """Most ended reruns remembered; the one that ended longest ago is forgotten first."""
@@ -143,6 +143,8 @@ class DueHeap:
         return due
 
 
+_MAX_OUTGROWN: Final = 1_000
+
 _MAX_MESSAGE: Final = 80
 """Most characters of a stop's message, so that a thousand fit a row of a snapshot."""
 
@@ -157,6 +159,7 @@ class BacklogState:
         reruns: What ended after it was run again.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
+        outgrown: When what runs has taken more than is reserved for it.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -168,6 +171,7 @@ class BacklogState:
         self.index = AgendaIndex()
         self.dues = DueHeap()
         self.deadlines = DueHeap()
+        self.outgrown = DueHeap()
         self.leases = Leases()
         self.emitted_offsets = EmittedOffsets()
         self.outbox = BacklogOutbox(insight.id)
@@ -230,19 +234,37 @@ class BacklogState:
         """A puller has claimed it: its lease begins, and it is counted as running."""
         self.claimed += 1
         self.emitted_offsets.remove(record.ref)
-        self.index.record(replace(record, state=CLAIMED, claimed_at=relayed_at))
+        claimed = replace(record, state=CLAIMED, claimed_at=relayed_at)
+        self.index.record(claimed)
+        self._watch_running(claimed)
         self.leases.begin(record.ref, now)
 
-    def run(self, record: AgendaRecord, relayed_at: float) -> None:
-        """The attempt was still running then: it counts as at least that long."""
-        before = Reservation(record.charged, record.sure)
-        elapsed_s = min(relayed_at - record.claimed_at, MAX_COST_S)
-        if not record.claimed_at or before.raised_to(elapsed_s) is before:
-            return
+    def count_running(self, relayed_at: float) -> None:
+        """Attempts that still run count as what they have taken up to then, at least."""
+        while due := self.outgrown.pop_due(relayed_at, _MAX_OUTGROWN):
+            for ref in due:
+                record = self.index.in_flight_record(ref)
+                if record is not None and record.state == CLAIMED:
+                    self._raise(record, relayed_at)
+
+    def _raise(self, record: AgendaRecord, relayed_at: float) -> None:
         page, slot = self.index.at(record.ref)
-        after = self.queue.replace(page.customers[slot], page.keys[slot], before, elapsed_s)
-        if after != before:
-            self.index.record(replace(record, charged=after.charged, sure=after.sure))
+        elapsed_s = min(relayed_at - record.claimed_at, MAX_COST_S)
+        after = self.queue.replace(
+            page.customers[slot],
+            page.keys[slot],
+            Reservation(record.charged, record.sure),
+            elapsed_s,
+        )
+        raised = replace(record, charged=after.charged, sure=after.sure)
+        if raised != record:
+            self.index.record(raised)
+            self._watch_running(raised)
+
+    def _watch_running(self, record: AgendaRecord) -> None:
+        reserved = Reservation(record.charged, record.sure)
+        if record.claimed_at and record.sure < MAX_COST_S * MICROSECONDS:
+            self.outgrown.set(record.ref, record.claimed_at + reserved.outgrown_after_s)
 
     def stop(self, record: AgendaRecord, reason: StopReason, message: str) -> None:
         """The attempt in flight is to stop."""
@@ -276,6 +298,7 @@ class BacklogState:
             self.claimed += 1
         self.emitted_offsets.remove(record.ref)
         self.leases.end(record.ref)
+        self.outgrown.clear(record.ref)
         page, slot = self.index.at(record.ref)
         customer_id = page.customers[slot]
         delivered_s = 0.0
@@ -412,6 +435,9 @@ class BacklogState:
             self.dues.set(ref, self.due(ref, now))
         elif state == CLAIMED:
             self.leases.begin(ref, now)
+            record = self.index.in_flight_record(ref)
+            if record is not None:
+                self._watch_running(record)
         elif state == EMITTED:
             self.emitted_offsets.recover(ref)
             if self.index.overrides(ref).stopping:

@@ -1,45 +1,32 @@
-"""Whose turn is next: start-time fair queueing over cost, decided at the last moment.
+"""Whose turn is next: whoever was given least per weight, decided at the last moment.
 
 The customers of one insight are in a `queue.FairQueue`, each with its own agendas in a
-`customer_queue.CustomerQueue`. `flow` is a customer with its share and its tag, and
-`eligible_customers` has those that may go, in the order of their turns. `algorithms` says how a
-turn is charged, `cost_model` what an agenda is taken to cost. The queue survives a restart by
-the tags of its customers and the virtual time, which are part of the backlog's deltas.
+`customer_queue.CustomerQueue`. `turn_order` has what a customer or one of its keys was given,
+and the heap of turns; `flow` is a customer with its share, and `eligible_customers` has those
+that may go. `algorithms` says what else may decide a turn, `cost_model` what an agenda is taken
+to cost. The queue survives a restart by what each customer was given and the present, which are
+part of the backlog's deltas; what is out is in the records of agendas.
 
-Start-time fair queueing (SFQ) gives the j-th agenda of customer f, of cost c and weight w, a
-start tag S and a finish tag F on a virtual clock v(t), in worker-seconds per unit of weight::
+The position of a customer f of weight w is what was *delivered* to it, and what is *reserved*
+for its agendas that are out, over its weight::
 
-    S(f, j) = max( v(arrival of j), F(f, j - 1) )        F(f, j) = S(f, j) + c / w
+    p(f) = ( delivered(f) + sum over its agendas out of max(estimate, elapsed) ) / w
 
-and emits in the order of S. v(t) is the start tag emitted last, and when nothing waits and
-nothing runs, the greatest F so far. Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM
-1996, section 2 (IEEE/ACM Transactions on Networking 5(5), 1997). SFQ(D) is the same with up to
-D agendas out at once, which here is all that is emitted and not settled: Jin, Chase and Kaur,
-"Interposed Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004.
+The least p is next. An estimate counts only until its agenda ends; then what it took is
+delivered, however it ended. A customer that could not go before joins at the present, about the
+position from which the one that is first now had its last agenda emitted; what was declared
+beyond the usual is left out of that. So idleness earns nothing, and a declaration moves nobody
+else for longer than it takes to come true or not.
 
-Here only the head of a customer's queue has a tag, and that tag is the customer's, `Flow.tag`:
-F(f, j - 1) while the customer waits without a break, raised to v when it comes back from
-idleness, a pause or a cap. For those who stay backlogged it is the same S, but it is made up
-when it is needed, so that weights and priorities act on all that waits; who returns has saved
-nothing up and owes nothing but its last charge. Four things are not in the papers:
+With true costs this is start-time fair queueing with D agendas out, SFQ(D): p is the start tag
+of f's next agenda (Goyal, Vin and Cheng, SIGCOMM 1996; Jin, Chase and Kaur, "Interposed
+Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004).
 
-- Costs are estimates. What an agenda cost more or less moves its customer's tag when it
-  settles. v goes back with a refunded customer, or customers that join would wait for it, and
-  on with the least tag, or they would be given what nobody owes them. What was emitted while
-  one customer had all turns is not corrected once somebody else has come.
-- A new weight scales how far a customer is ahead of v: that is a debt in worker-seconds.
-- Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
-  who may go has work waiting.
-- Strict priorities, where wanted, are levels with a v of their own: `virtual_clock`.
-
-Bound. While f and g are both backlogged and weigh the same, what they were given over w
-differs over any interval by at most c_f / w_f + c_g / w_g by emission (as SFQ's, of requests
-served one by one), and by at most D + 1 times that by completion (as SFQ(D)'s); c is the
-largest cost. With wrong estimates: `lab.fairness_metrics.gap`.
+Bound. While f and g are both backlogged and weigh the same, what was delivered to f over w
+exceeds that of g over any interval by at most (D + 1) (c_f / w_f + c_g / w_g), c being the
+largest agenda; by emission by that without D + 1. With estimates: `lab.fairness_metrics.gap`.
 
 Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
-customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of
-g is between v and the start tag of that agenda. Corrections move tags besides: f waits first
-for what its agendas took above their charges, and g is given what its own took below theirs.
-With strict priorities so from (p - 1) steps after its arrival on, for priority p.
+customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds. With strict priorities
+so from (p - 1) steps after its arrival on, for priority p.
 """

@@ -32,15 +32,18 @@ class Reservation(NamedTuple):
     sure: int
 
     def raised_to(self, elapsed_s: float) -> "Reservation":
-        """The same once the agenda has taken so many seconds, at least.
-
-        Unless that is a tenth more than is counted, nothing changes: so a long attempt is
-        written down some twenty times for each tenfold of its time, not with each heartbeat.
-        """
+        """The same once the agenda has taken so many seconds, at least."""
         elapsed = round(elapsed_s * MICROSECONDS)
-        if elapsed * 10 <= self.sure * 11:
-            return self
         return Reservation(max(self.charged, elapsed), max(self.sure, elapsed))
+
+    @property
+    def outgrown_after_s(self) -> float:
+        """When it is to be raised: once it is a tenth too small, and not before a second.
+
+        So a long attempt is written down some twenty times for each tenfold of its time, and a
+        short one not at all.
+        """
+        return max(1.0, 1.1 * self.sure / MICROSECONDS)
 
 
 class Account:

@@ -1,0 +1,15 @@
+"""Plays that once won gain nothing from the policy as it is."""
+
+import pytest
+
+from pop_stream.lab.adversary.attacks import ATTACKS
+from pop_stream.lab.adversary.judgement import Court
+
+OPEN = {"many_insights"}
+"""A pool divides by insight, as docs/explanation/what-a-customer-can-try.md says."""
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - OPEN))
+def test_what_once_won_gains_nothing(name):
+    attack = ATTACKS[name]
+    assert attack.faults(attack.judge(Court())) == []
