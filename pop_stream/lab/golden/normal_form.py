@@ -90,7 +90,9 @@ DROPPED: Final = either("expedite_reports", "sync_matched", "idle", "origin")
 MASKED: Final = either("lease_token", "spent_s", "api_id", "dispatcher_id", "offset", "present")
 """Fields whose numbers and texts differ."""
 UNSETTLED: Final = either("progress")
-"""What a puller gets of earlier attempts: its state is as far as the rollup has come."""
+"""What a puller gets of earlier attempts."""
+UNSETTLED_FIELDS: Final = frozenset({"state", "started_at"})
+"""Of these, what is as far as the rollup has come."""
 SHOWN_HEADERS: Final = either("pop-schema", "pop-admitted")
 TEXTS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}(\.\d+)?(Z|[+-]\d\d:?\d\d)"), "<instant>"),
@@ -227,7 +229,9 @@ def scrubbed(node: Json) -> Json:
 def settled(name: str, value: Json) -> Json:
     """Readable, and without a state that may be the last or the one before."""
     if name in UNSETTLED and isinstance(value, dict):
-        return {field: "#" if field == "state" else one for field, one in value.items()}
+        return {
+            field: "#" if field in UNSETTLED_FIELDS else one for field, one in value.items()
+        }
     return readable(name, value)
 
 
