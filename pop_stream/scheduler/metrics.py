@@ -57,7 +57,7 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[OwnedInsight, datetime
     ),
     (
         "gap_seconds",
-        "Widest difference of customers' places on the virtual clock",
+        "Widest difference of what customers were given per weight, delivered and out",
         lambda owned, now: owned.scheduler.figures(now.timestamp()).gap,
     ),
     (
