@@ -80,7 +80,10 @@ class _KeyQueue:
 
 
 class _Group:
-    """Agendas that go in turns of their keys: all of a customer, or those of one class."""
+    """Agendas that go in turns of their keys: all of a customer, or those of one class.
+
+    Turns are kept up to date only while there is more than one lane.
+    """
 
     __slots__ = ("lanes", "turns")
 
@@ -297,6 +300,8 @@ class CustomerQueue:
 
     def _turn(self, group: _Group) -> str:
         """The key whose turn it is; the group has one."""
+        if len(group.lanes) == 1:
+            return next(iter(group.lanes))
         first = group.turns.first()
         return "" if first is None else first[1]
 
@@ -307,6 +312,9 @@ class CustomerQueue:
             group = self._groups[number] = _Group()
         lane = group.lanes.get(name)
         if lane is None:
+            if len(group.lanes) == 1:
+                alone = next(iter(group.lanes))
+                group.turns.put(alone, self._keys[alone].account.position(_EQUAL))
             key = self._keys.get(name)
             if key is None:
                 key = self._keys[name] = _Key(Account(self.present))
@@ -354,10 +362,9 @@ class CustomerQueue:
         """Give a key its turn in the groups where it waits."""
         key = self._keys[name]
         if key.lanes:
-            position = key.account.position(_EQUAL)
             for group in self._groups.values():
-                if name in group.lanes:
-                    group.turns.put(name, position)
+                if len(group.lanes) > 1 and name in group.lanes:
+                    group.turns.put(name, key.account.position(_EQUAL))
 
     def _retire(self, name: str) -> None:
         """A key is in use no more; with the last one, all that was given is the past."""

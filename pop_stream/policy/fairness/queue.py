@@ -150,8 +150,8 @@ class FairQueue:
             now: The present instant, in seconds.
         """
         self.advance_to(now)
-        joined = self._eligible.admit(self.now)
-        self._moved.update(flow.customer_id for flow in joined)
+        for joined in self._eligible.admit(self.now):
+            self._moved.add(joined.customer_id)
         if (flow := self._eligible.next()) is None:
             return None
         if self._reweighed:

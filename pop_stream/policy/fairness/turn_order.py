@@ -148,10 +148,13 @@ class KeyedHeap:
 
     def first(self) -> tuple[float, str] | None:
         """The least key and its name; None if there is none."""
-        heap = self._heap
-        while heap and not self._is_valid(heap[0]):
+        heap, valid = self._heap, self._valid
+        while heap:
+            key, name, number = heap[0]
+            if valid.get(name) == number:
+                return key, name
             heappop(heap)
-        return heap[0][:2] if heap else None
+        return None
 
     def soonest(self, most: int) -> list[str]:
         """About the first `most`, in order; O(most)."""
