@@ -23,10 +23,11 @@ again: a target depth is found within seconds, and leases start at the restart.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
 from pop_stream.model.definitions import Definitions, Insight
@@ -56,6 +57,10 @@ from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
 
+LENT_AFTER_S: Final = 30.0
+"""Slots of agendas on a topic that nobody has claimed from for so long are lent to the pool."""
+
+_LEAST_WEIGHT: Final = 1e-6
 _MAX_CUSTOMERS_LISTED: Final = 50
 _MAX_HELD_CUSTOMERS_LISTED: Final = 10
 _FIGURES_TTL_S: Final = 1.0
@@ -111,6 +116,7 @@ class FairnessFigures:
     Attributes:
         at: The instant they are of.
         mean_service: Recent worker-seconds per weight of customers that may go.
+        weight: Of all customers with agendas that may go, or are out.
         gap: Widest difference of what customers were given per weight, delivered and out.
         bound: What `gap` could not exceed at that instant.
         customers: How many were looked at.
@@ -118,6 +124,7 @@ class FairnessFigures:
 
     at: float
     mean_service: float
+    weight: float
     gap: float
     bound: float
     customers: int
@@ -150,6 +157,9 @@ class InsightScheduler:
         self.drain_rate = DrainRate()
         self.has_definition = has_definition
         self._lag: tuple[int, int] | None = None
+        self._claimed = 0
+        self._pulled_at = self._held_until = inf
+        self._held_s = 0.0
         self._figures: FairnessFigures | None = None
 
     @property
@@ -181,6 +191,8 @@ class InsightScheduler:
         Raises:
             UnreadableRecordError: If an agenda in it cannot be read; nothing was changed.
         """
+        if self.insight.pool is not None:
+            self._count_held(now)
         match event:
             case InsightAgendasRouted():
                 return Effects(page=self._place_new(event, now))
@@ -211,7 +223,12 @@ class InsightScheduler:
     def advance_to(self, now: float) -> None:
         """Let happen what is due, and measure the pace; before every round, and only then."""
         backlog = self.backlog
+        if self._held_until == inf:
+            self._held_until = now
+        self._count_held(now)
         backlog.apply_due(now)
+        if backlog.claimed != self._claimed or not backlog.unclaimed or self._pulled_at == inf:
+            self._claimed, self._pulled_at = backlog.claimed, now
         counts = FlowCounts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
@@ -250,20 +267,48 @@ class InsightScheduler:
             idle_returners=self.backlog.queue.idle_returners,
         )
 
-    def pool_demand(self, now: float) -> PoolDemand:
+    def pool_demand(self, now: float, *, by_customers: bool = False) -> PoolDemand:
         """What the insight wants of its pool: what is out, and what it could emit now.
 
         Agendas that wait because of their customer's own limits are not counted: the slots
-        are free for other insights.
+        are free for other insights. Nor are those on the topic, once none has been claimed for
+        `LENT_AFTER_S`: nobody pulls there, or all runners are busy. It wants no more then.
+
+        Args:
+            now: The present instant, not before that of `advance_to`.
+            by_customers: Whether it weighs as much as its customers, of at most a second ago.
         """
-        insight, in_flight = self.insight, self.backlog.in_flight
+        self._count_held(now)
+        insight, backlog = self.insight, self.backlog
+        if self._lends(now):
+            held = wanted = backlog.in_flight - backlog.unclaimed
+        else:
+            held = backlog.in_flight
+            wanted = held + backlog.queue.eligible_count(self.budget(), now)
+        weight = self.figures(now).weight if by_customers else insight.pool_weight
         return PoolDemand(
             insight_id=insight.id,
-            weight=insight.pool_weight,
+            weight=max(_LEAST_WEIGHT, weight),
             minimum=insight.pool_minimum,
-            demand=in_flight + self.backlog.queue.eligible_count(self.budget(), now),
-            in_flight=in_flight,
+            demand=wanted,
+            in_flight=held,
+            held_s=self._held_s,
         )
+
+    def _lends(self, now: float) -> bool:
+        """Whether agendas on the topic hold no slots of the pool."""
+        return self.backlog.unclaimed > 0 and now - self._pulled_at >= LENT_AFTER_S
+
+    def _count_held(self, now: float) -> None:
+        """Count the slots held since the last call; before anything is emitted or ends."""
+        held = self.backlog.in_flight - (self.backlog.unclaimed if self._lends(now) else 0)
+        self._held_s += held * max(0.0, now - self._held_until)
+        self._held_until = max(self._held_until, now)
+
+    def active_customers(self) -> Mapping[str, int]:
+        """Those with agendas that may go or are out, and by what their weights are divided."""
+        flows = self.backlog.queue.flows()
+        return {flow.customer_id: flow.division for flow in flows if flow.is_active}
 
     def plan_round(self, now: float, limit: int) -> PlannedRound:
         """Choose the agendas to emit now, in fair order; they count as out from here on.
@@ -446,8 +491,9 @@ class InsightScheduler:
         if known is None or not 0.0 <= now - known.at < max(_FIGURES_TTL_S, ttl_s):
             queue = self.backlog.queue
             mean = forecast.mean_service(self.backlog, now)
+            weight = sum(flow.due_weight for flow in queue.flows() if flow.is_active)
             customers = sum(1 for _ in queue.flows())
-            known = FairnessFigures(now, mean, queue.gap(), queue.bound(), customers)
+            known = FairnessFigures(now, mean, weight, queue.gap(), queue.bound(), customers)
             self._figures = known
         return known
 
