@@ -147,10 +147,7 @@ class Agenda(BaseModel):
     trace: Trace | None = Field(
         default=None, description="Where it came from; set from the headers it came with."
     )
-    series: Series | None = Field(
-        default=None,
-        description="Its place in a series; if the series is past that, it is cancelled.",
-    )
+    series: Series | None = Field(default=None, description="Once past it, it is cancelled.")
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 
 
@@ -317,10 +314,8 @@ def routed_agenda(
 ) -> RoutedAgenda:
     """The agenda for its first attempt; replace what is different for a later one.
 
-    What is placed again, as a rerun is, must have its series removed: it would be dropped.
-
     Args:
-        agenda: Sound.
+        agenda: Sound. Remove its series from what is placed again: it would be dropped.
         body: The same as JSON. Pullers get it without `callback_url`, which may contain a
             secret of the customer's, while an insight's pullers are its owner's.
         agenda_id: Its own, or the one it was given.
