@@ -1,6 +1,6 @@
 """Series: how far each was placed, so that what is submitted again is not placed again.
 
-An agenda that is known by its id alone can be distinguished from its repeat only while it is here. A
+An agenda known by its id alone can be distinguished from its repeat only while it is here. A
 series has a memory of its own: one number, which outlives every agenda of it. So a part that
 submits on its own, as the timekeeper does, may submit at least once; the scheduler of the
 insight, which alone places agendas there, places each position at most once.
