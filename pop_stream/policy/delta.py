@@ -97,6 +97,8 @@ class Delta(Struct, frozen=True):
         usual: By customer, worker-seconds of an attempt; of all under the empty name.
         reruns: The last attempt of agendas that ended after they were run again, in the order
             of their ends; 0 of one that is not remembered any more.
+        series: By customer and series, the last position placed, in the order in which the
+            series moved; -1 of one that is not remembered any more.
     """
 
     presents: tuple[float, ...]
@@ -113,6 +115,7 @@ class Delta(Struct, frozen=True):
     ratios: dict[str, float] = field(default_factory=dict)
     usual: dict[str, float] = field(default_factory=dict)
     reruns: dict[str, int] = field(default_factory=dict)
+    series: dict[str, int] = field(default_factory=dict)
 
     def split(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
@@ -120,7 +123,7 @@ class Delta(Struct, frozen=True):
         Applied one after the other they come to the same.
         """
         none = ((), (), ())
-        nothing = ((), (), (), ())
+        nothing = ((), (), (), (), ())
         places = zip_longest(
             chunked(self.records, most),
             chunked(self.gone.items(), most),
@@ -132,6 +135,7 @@ class Delta(Struct, frozen=True):
             chunked(self.ratios.items(), most),
             chunked(self.usual.items(), most),
             chunked(self.reruns.items(), most),
+            chunked(self.series.items(), most),
             fillvalue=(),
         )
         rows = [(place or none, one or nothing) for place, one in zip_longest(places, known)]
@@ -145,8 +149,9 @@ class Delta(Struct, frozen=True):
                 ratios=dict(ratios),
                 usual=dict(usual),
                 reruns=dict(reruns),
+                series=dict(series),
             )
-            for (records, gone, fairness), (learned, ratios, usual, reruns) in rows
+            for (records, gone, fairness), (learned, ratios, usual, reruns, series) in rows
         ]
         return parts or [self]
 

@@ -212,7 +212,7 @@ class InsightScheduler:
 
     def _place_new(self, event: InsightAgendasRouted, now: float) -> PlacedPage | None:
         agendas = [decode_routed(one) for one in event.agendas]
-        new = self.backlog.filter_new(agendas, event.origins)
+        new = self.backlog.filter_new(agendas, event.origins, now)
         if not new:
             return None
         number = self.place([agendas[index] for index in new], now)
