@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from math import inf
 from typing import Final, NamedTuple
 
 from pop_stream.model.definitions import Definitions, Insight
@@ -54,11 +53,8 @@ from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.flow_control import emission_gate, forecast
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
-from pop_stream.policy.flow_control.pool_sharing import PoolDemand
+from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
-
-LENT_AFTER_S: Final = 30.0
-"""Slots of agendas on a topic that nobody has claimed from for so long are lent to the pool."""
 
 _LEAST_WEIGHT: Final = 1e-6
 _MAX_CUSTOMERS_LISTED: Final = 50
@@ -157,9 +153,7 @@ class InsightScheduler:
         self.drain_rate = DrainRate()
         self.has_definition = has_definition
         self._lag: tuple[int, int] | None = None
-        self._claimed = 0
-        self._pulled_at = self._held_until = inf
-        self._held_s = 0.0
+        self._slots = HeldSlots()
         self._figures: FairnessFigures | None = None
 
     @property
@@ -191,8 +185,7 @@ class InsightScheduler:
         Raises:
             UnreadableRecordError: If an agenda in it cannot be read; nothing was changed.
         """
-        if self.insight.pool is not None:
-            self._count_held(now)
+        self._slots.count(self.backlog.in_flight, self.backlog.unclaimed, now)
         match event:
             case InsightAgendasRouted():
                 return Effects(page=self._place_new(event, now))
@@ -223,12 +216,9 @@ class InsightScheduler:
     def advance_to(self, now: float) -> None:
         """Let happen what is due, and measure the pace; before every round, and only then."""
         backlog = self.backlog
-        if self._held_until == inf:
-            self._held_until = now
-        self._count_held(now)
+        self._slots.count(backlog.in_flight, backlog.unclaimed, now)
+        self._slots.note_claims(backlog.claimed, backlog.unclaimed, now)
         backlog.apply_due(now)
-        if backlog.claimed != self._claimed or not backlog.unclaimed or self._pulled_at == inf:
-            self._claimed, self._pulled_at = backlog.claimed, now
         counts = FlowCounts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
@@ -268,19 +258,17 @@ class InsightScheduler:
         )
 
     def pool_demand(self, now: float, *, by_customers: bool = False) -> PoolDemand:
-        """What the insight wants of its pool: what is out, and what it could emit now.
+        """What is out, and what could be emitted now; one that lends slots wants no more.
 
-        Agendas that wait because of their customer's own limits are not counted: the slots
-        are free for other insights. Nor are those on the topic, once none has been claimed for
-        `LENT_AFTER_S`: nobody pulls there, or all runners are busy. It wants no more then.
+        Agendas that wait because of their customer's own limits are not counted.
 
         Args:
             now: The present instant, not before that of `advance_to`.
             by_customers: Whether it weighs as much as its customers, of at most a second ago.
         """
-        self._count_held(now)
         insight, backlog = self.insight, self.backlog
-        if self._lends(now):
+        self._slots.count(backlog.in_flight, backlog.unclaimed, now)
+        if self._slots.lends(backlog.unclaimed, now):
             held = wanted = backlog.in_flight - backlog.unclaimed
         else:
             held = backlog.in_flight
@@ -292,18 +280,8 @@ class InsightScheduler:
             minimum=insight.pool_minimum,
             demand=wanted,
             in_flight=held,
-            held_s=self._held_s,
+            held_s=self._slots.held_s,
         )
-
-    def _lends(self, now: float) -> bool:
-        """Whether agendas on the topic hold no slots of the pool."""
-        return self.backlog.unclaimed > 0 and now - self._pulled_at >= LENT_AFTER_S
-
-    def _count_held(self, now: float) -> None:
-        """Count the slots held since the last call; before anything is emitted or ends."""
-        held = self.backlog.in_flight - (self.backlog.unclaimed if self._lends(now) else 0)
-        self._held_s += held * max(0.0, now - self._held_until)
-        self._held_until = max(self._held_until, now)
 
     def active_customers(self) -> Mapping[str, int]:
         """Those with agendas that may go or are out, and by what their weights are divided."""

@@ -26,7 +26,7 @@ from pop_stream.model.events.scheduling import (
     InsightTick,
     Origin,
 )
-from pop_stream.policy.insight_scheduler import LENT_AFTER_S
+from pop_stream.policy.flow_control.pool_sharing import LENT_AFTER_S
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.round_writer import RecordPosition
 

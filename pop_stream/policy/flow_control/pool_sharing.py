@@ -13,11 +13,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import Final
 
 DIVIDE_EVERY_S: Final = 1.0
 """Between two looks at which customers have agendas in how many insights of a pool."""
+
+LENT_AFTER_S: Final = 30.0
+"""Slots of agendas on a topic that nobody has claimed from for so long are lent to the pool."""
 
 COUNTED_FOR_S: Final = 5.0
 """So long an insight counts for a customer that was active there."""
@@ -50,6 +53,45 @@ class PoolDemand:
     demand: int
     in_flight: int
     held_s: float = 0.0
+
+
+class HeldSlots:
+    """The slots that one insight holds, counted in slots times seconds; what it lends is not.
+
+    Agendas on the topic hold no slots once none has been claimed for `LENT_AFTER_S`: nobody
+    pulls there, or all runners are busy.
+
+    Attributes:
+        held_s: Slots times seconds so far.
+    """
+
+    def __init__(self) -> None:
+        self.held_s = 0.0
+        self._claimed = 0
+        self._pulled_at = self._until = inf
+
+    def note_claims(self, claimed: int, unclaimed: int, now: float) -> None:
+        """Notice whether anything was claimed since the last call; before anything is emitted.
+
+        Args:
+            claimed: All claims so far.
+            unclaimed: Agendas on the topic.
+            now: The present instant, in seconds.
+        """
+        if self._until == inf:
+            self._until = now
+        if claimed != self._claimed or not unclaimed or self._pulled_at == inf:
+            self._claimed, self._pulled_at = claimed, now
+
+    def lends(self, unclaimed: int, now: float) -> bool:
+        """Whether the agendas on the topic hold no slots."""
+        return unclaimed > 0 and now - self._pulled_at >= LENT_AFTER_S
+
+    def count(self, in_flight: int, unclaimed: int, now: float) -> None:
+        """Count what was held since the last call; before anything is emitted or ends."""
+        held = in_flight - (unclaimed if self.lends(unclaimed, now) else 0)
+        self.held_s += held * max(0.0, now - self._until)
+        self._until = max(self._until, now)
 
 
 class SharedPool:

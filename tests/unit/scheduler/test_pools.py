@@ -19,7 +19,7 @@ from pop_stream.model.events.scheduling import (
     QueueQueried,
 )
 from pop_stream.model.ids import InsightId
-from pop_stream.policy.insight_scheduler import LENT_AFTER_S
+from pop_stream.policy.flow_control.pool_sharing import LENT_AFTER_S
 from pop_stream.scheduler.metrics import SchedulerCollector
 
 

@@ -105,8 +105,8 @@ def test_weights_are_divided_by_the_insights_in_which_a_customer_is_active():
         "j": {"ann": 3},
         "k": {"ann": 3},
     }
-    told = {"i": {"ann": 3, "bob": 1}, "j": {"ann": 3}, "k": {"ann": 3}}
-    assert pool.changed_divisions(told, 1.0) == {}
+    known = {"i": {"ann": 3, "bob": 1}, "j": {"ann": 3}, "k": {"ann": 3}}
+    assert pool.changed_divisions(known, 1.0) == {}
 
 
 def test_an_insight_counts_for_a_customer_for_a_while():
