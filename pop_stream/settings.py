@@ -87,6 +87,18 @@ class Settings(BaseSettings):
     api_token: SecretStr | None = Field(
         default=None, description="Key or token that the command line and pullers show the API."
     )
+    console: bool = Field(
+        default=True, description="Whether the API's process serves the web console too."
+    )
+    console_path: Annotated[str, Field(pattern=r"^(/[a-z0-9][a-z0-9._-]*)+$")] = Field(
+        default="/ui", description="Where on the API's address the web console is."
+    )
+    console_session: Annotated[
+        timedelta, Field(ge=timedelta(minutes=1), le=timedelta(days=30))
+    ] = Field(
+        default=timedelta(hours=8),
+        description="How long a viewer of the web console stays signed in.",
+    )
     auth: Literal["off", "required"] | None = Field(
         default=None,
         description="Whether the API asks who calls. Unset: only if it listens beyond "

@@ -55,6 +55,20 @@ class Rotation(BaseModel):
     )
 
 
+class CallerView(ResponseModel, frozen=True):
+    """Who the API takes the caller for.
+
+    Attributes:
+        name: Of its key, or the subject of its token.
+        customer_id: Whom it speaks for; null is an operator.
+        roles: Those that it has, `admin` written out.
+    """
+
+    name: str
+    customer_id: str | None
+    roles: tuple[Role, ...]
+
+
 class KeyView(ResponseModel, frozen=True):
     """A key, without its secret.
 

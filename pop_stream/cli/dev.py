@@ -58,7 +58,8 @@ async def _follow(plan: "StackPlan", on_progress: Callable[[str], None]) -> None
     async with Stack(plan, on_progress) as stack:
         url = stack.settings.api_url
         on_progress(
-            f"[bold]ready[/]: the API is at {url}, what it serves at {url}/openapi.json"
+            f"[bold]ready[/]: look at it at {url}{stack.settings.console_path}/; "
+            f"the API is at {url}, what it serves at {url}/openapi.json"
         )
         on_progress(f"Kafka listens at {stack.settings.kafka_bootstrap}")
         on_progress(f"logs are in {stack.supervisor.logs}; Ctrl-C stops everything")

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pop_stream.api_models.base import Health, Readiness
+from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import QueueView
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview
 from pop_stream.client.agendas import AgendaCalls
@@ -70,6 +71,15 @@ class ServiceCalls(Calls):
             ApiError: If there is no answer.
         """
         return (await self._get("/metrics")).decode()
+
+    async def caller(self) -> CallerView:
+        """Who the API takes this client for, and what it may do.
+
+        Raises:
+            ApiUnauthenticatedError: If it does not know the token.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(CallerView, "me")
 
     async def document(self) -> dict[str, Any]:
         """The OpenAPI document.

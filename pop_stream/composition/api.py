@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from aiohttp import web
+
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.http.access import AllowAll, RequestAuthenticator
+from pop_stream.api.http.access import AllowAll, Handler, RequestAuthenticator
 from pop_stream.api.http.server import serve
 from pop_stream.background import background
 from pop_stream.clock import WallClock
@@ -45,8 +48,46 @@ async def run_api(
     """
     async with open_ports(settings) as ports:
         dispatcher = Dispatcher(settings, ports.publisher, WallClock())
+        app, urls = create_app(ports, settings), list[str]()
+        if settings.console:
+            _add_console(app, settings, urls)
+
+        def listens(url: str) -> None:
+            urls.append(url)
+            on_url(url)
+
         async with background(dispatcher=dispatcher.run()):
-            await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+            await serve(app, settings, stop, on_url=listens)
+
+
+def _add_console(app: web.Application, settings: Settings, urls: list[str]) -> None:
+    """Mount the web console, which calls the API by the address that it listens at."""
+    from pop_stream.console.app import Console, ConsoleConfig
+
+    config = ConsoleConfig(
+        base=settings.console_path,
+        api_url=lambda: reachable(urls[0]),
+        signs_in=settings.requires_authentication,
+        session=settings.console_session,
+        hosts=settings.api_names,
+    )
+    app.add_subapp(settings.console_path, Console(config).application())
+    for path in {"/", settings.console_path}:
+        app.router.add_get(path, _to_console(settings.console_path))
+
+
+def _to_console(path: str) -> Handler:
+    """Without its last slash, and at the root, the console is meant."""
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{path}/"})
+
+    return handler
+
+
+def reachable(url: str) -> str:
+    """The address of a listener as this machine calls it: all addresses mean loopback."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 @asynccontextmanager

@@ -169,6 +169,20 @@ class ForeignPages:
             ForbiddenError: If one may have, naming the header and what to do.
             MediaTypeError: If it changes something with what a bare form may send.
         """
+        self.expect_known_host(request)
+        if request.method in _READS:
+            return
+        self.expect_same_site(request)
+        if request.content_type in _FORM_TYPES and "Content-Type" in request.headers:
+            msg = f"send {JSON}, not {request.content_type}, also without a body"
+            raise MediaTypeError(msg)
+
+    def expect_known_host(self, request: web.Request) -> None:
+        """Check that the request calls by an address, or by a name of the API's.
+
+        Raises:
+            ForbiddenError: If it does not.
+        """
         called = request.headers.get("Host", "localhost")
         name = _host_name(called)
         if name not in self._hosts and not _is_address(name):
@@ -177,8 +191,14 @@ class ForeignPages:
                 "calls; use its address, or have an operator add the name to POP_HTTP_HOSTS"
             )
             raise ForbiddenError(msg)
-        if request.method in _READS:
-            return
+
+    def expect_same_site(self, request: web.Request) -> None:
+        """Check that no page of another site has sent the request.
+
+        Raises:
+            ForbiddenError: If one has.
+        """
+        called = request.headers.get("Host", "localhost")
         site = request.headers.get("Sec-Fetch-Site", "none")
         origin = request.headers.get("Origin")
         if site not in {"same-origin", "none"} or (
@@ -190,9 +210,6 @@ class ForeignPages:
                 "a key"
             )
             raise ForbiddenError(msg)
-        if request.content_type in _FORM_TYPES and "Content-Type" in request.headers:
-            msg = f"send {JSON}, not {request.content_type}, also without a body"
-            raise MediaTypeError(msg)
 
 
 def _host_name(host: str) -> str:

@@ -20,6 +20,7 @@ from pop_stream.api_models.keys import (
     MAX_PAGE_SIZE,
     AuditEntryView,
     AuditList,
+    CallerView,
     KeyList,
     KeyRequest,
     KeyView,
@@ -51,6 +52,14 @@ def key_view(key: ApiKey, now: datetime) -> KeyView:
         revoked_at=key.revoked_at,
         replaced_by=key.replaced_by,
     )
+
+
+async def get_caller(request: web.Request) -> web.Response:
+    """Who the caller is, and what it may do."""
+    principal = principal_of(request)
+    roles = tuple(role for role in Role if principal.has_role(role))
+    view = CallerView(name=principal.name, customer_id=principal.customer_id, roles=roles)
+    return json_response(view, status=HTTPStatus.OK)
 
 
 def new_key_view(view: KeyView, token: str) -> NewKey:

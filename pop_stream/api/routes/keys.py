@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api.http.access import Access
+from pop_stream.api.http.access import Access, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.http.route import (
     CHANGE_ERRORS,
@@ -12,11 +12,12 @@ from pop_stream.api.http.route import (
     Route,
     RouteResponse,
 )
-from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
+from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints, get_caller
 from pop_stream.api.owners import Owners
 from pop_stream.api_models.keys import (
     MAX_PAGE_SIZE,
     AuditList,
+    CallerView,
     KeyList,
     KeyRequest,
     KeyView,
@@ -49,7 +50,20 @@ _NEW: Final = RouteResponse(
 
 def key_routes(owners: Owners, keys: KeyEndpoints, audit: AuditEndpoints) -> tuple[Route, ...]:
     """Keys, of which a customer who operates sees its own and an admin all; the audit log."""
-    return (*_all_keys(keys), *_one_key(owners, keys), _audit_route(audit))
+    return (_caller_route(), *_all_keys(keys), *_one_key(owners, keys), _audit_route(audit))
+
+
+def _caller_route() -> Route:
+    return Route(
+        "GET",
+        "/v1/me",
+        get_caller,
+        "getCaller",
+        "Who the caller is, and what it may do",
+        (RouteResponse("The caller.", (CallerView,)),),
+        (UnavailableError,),
+        access=read_access(),
+    )
 
 
 def _all_keys(keys: KeyEndpoints) -> tuple[Route, ...]:

@@ -1,0 +1,371 @@
+"""The console as an application of aiohttp, and what stands before each of its requests.
+
+A change is made by a form, and only by one of ours: it carries the session's own token, and the
+browser says that it comes from this site. The content security policy lets no script, style or
+picture of others in, and nothing inline.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from multidict import MultiMapping
+
+from pop_stream.api.http.access import ForeignPages
+from pop_stream.client import (
+    ApiConflictError,
+    ApiError,
+    ApiForbiddenError,
+    ApiNotFoundError,
+    ApiRefusedError,
+    ApiUnauthenticatedError,
+    ApiUnavailableError,
+)
+from pop_stream.console import live
+from pop_stream.console.pages.agenda import act, agenda
+from pop_stream.console.pages.agendas import agendas, command_all
+from pop_stream.console.pages.insight import insight
+from pop_stream.console.pages.overview import overview
+from pop_stream.console.pages.weights import set_weight
+from pop_stream.console.rendering import Page, Renderer
+from pop_stream.console.sessions import Session, Sessions
+from pop_stream.console.viewing import Clients, QueueCache, View
+from pop_stream.model.errors import (
+    ForbiddenError,
+    IssuesError,
+    NotFoundError,
+    PopStreamError,
+    UnavailableError,
+)
+
+COOKIE: Final = "__Host-pop-session"
+THEME: Final = "pop-theme"
+_YEAR_S: Final = 365 * 24 * 3600
+_MAX_FORM: Final = 256 * 1024
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_STATIC: Final[Mapping[str, str]] = {
+    "console.css": "text/css",
+    "console.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+_NAVIGATION: Final = (("/", "Overview", "o"), ("/agendas", "Agendas", "a"))
+_DID: Final = frozenset(
+    {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
+)
+
+PageMaker = Callable[[View], Awaitable[Page]]
+
+FormHandler = Callable[[View, MultiMapping[str]], Awaitable[Page | str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConfig:
+    """What the console needs to know.
+
+    Attributes:
+        base: The path of all its addresses, such as `/ui`.
+        api_url: Where the API listens; asked once somebody looks.
+        signs_in: Whether viewers sign in; without, the API asks nobody who calls.
+        session: How long a viewer stays signed in.
+        hosts: Names of this site, beside `localhost` and addresses.
+    """
+
+    base: str
+    api_url: Callable[[], str]
+    signs_in: bool
+    session: timedelta
+    hosts: tuple[str, ...] = ()
+
+
+class Console:
+    """Sessions, clients and pages of one process.
+
+    Args:
+        config: What it needs to know.
+        now: A clock in seconds that is never set back.
+    """
+
+    def __init__(
+        self, config: ConsoleConfig, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._config = config
+        self._sessions = Sessions(config.session, now)
+        self._clients = Clients(config.api_url)
+        self._queues = QueueCache(now)
+        self._renderer = Renderer(config.base)
+        self._foreign_pages = ForeignPages(config.hosts)
+        self._open_session: Session | None = None
+        self._streams = live.Streams()
+        self._static = {name: _static_file(name) for name in _STATIC}
+        self._version = sha256(b"".join(self._static.values())).hexdigest()[:12]
+
+    def application(self) -> web.Application:
+        """To be mounted below the console's path."""
+        app = web.Application(client_max_size=_MAX_FORM)
+        router = app.router
+        router.add_get("/static/{name}", self._get_static)
+        for path, page in (
+            ("/", overview),
+            ("/insights/{insight_id}", insight),
+            ("/agendas", agendas),
+            ("/agendas/{agenda_id}", agenda),
+        ):
+            router.add_get(path, self._shows(page))
+        for path, handler in (
+            ("/agendas/commands", command_all),
+            ("/agendas/{agenda_id}/{action}", act),
+            ("/customers/{customer_id}/weight", set_weight),
+        ):
+            router.add_post(path, self._takes(handler))
+        router.add_get("/sign-in", self._guarded(self._get_sign_in))
+        router.add_post("/sign-in", self._guarded(self._post_sign_in))
+        router.add_post("/sign-out", self._guarded(self._post_sign_out))
+        router.add_post("/theme", self._guarded(self._post_theme))
+        app.on_shutdown.append(self._close_streams)
+        app.on_cleanup.append(self._close_clients)
+        return app
+
+    async def _close_streams(self, _: web.Application) -> None:
+        self._streams.close()
+
+    async def _close_clients(self, _: web.Application) -> None:
+        await self._clients.close()
+
+    # ---- handlers ----
+
+    def _shows(self, make: PageMaker) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """A handler that shows a page, or follows it while it changes."""
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            session = await self._session(request)
+            if session is None:
+                return self._to_sign_in(request)
+            view = await self._view(request, session)
+            if "text/event-stream" in request.headers.get("Accept", ""):
+                return await self._follow(request, view, make)
+            return self._answer(request, await make(view), session)
+
+        return self._guarded(handler)
+
+    def _takes(
+        self, handle: FormHandler
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """A handler that takes a form, and sends the browser on."""
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            session = await self._session(request)
+            if session is None:
+                return self._to_sign_in(request)
+            form = await self._form(request, session)
+            result = await handle(await self._view(request, session), form)
+            if isinstance(result, Page):
+                return self._answer(request, result, session)
+            if result.startswith("?"):
+                return _see_other(request.path.rpartition("/")[0] + result)
+            return _see_other(self._config.base + result)
+
+        return self._guarded(handler)
+
+    def _guarded(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler, with errors as pages, for requests of this site alone."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            try:
+                self._foreign_pages.expect_known_host(request)
+                if request.method == "POST":
+                    self._foreign_pages.expect_same_site(request)
+                return await handler(request)
+            except ApiUnauthenticatedError:
+                self._sessions.end(request.cookies.get(COOKIE, ""))
+                return self._to_sign_in(request)
+            except PopStreamError as error:
+                return self._answer(request, _error_page(error), None)
+
+        return guarded
+
+    async def _follow(
+        self, request: web.Request, view: View, make: PageMaker
+    ) -> web.StreamResponse:
+        async def main() -> str:
+            if await self._session(request) is not view.session:
+                msg = "the session has ended"
+                raise ApiUnauthenticatedError(msg)
+            page = await make(view)
+            return self._renderer.main(page, self._common(request, view.session))
+
+        return await self._streams.serve(request, main, _HEADERS)
+
+    async def _get_static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self._static:
+            raise web.HTTPNotFound
+        headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+        body = self._static[name]
+        return web.Response(body=body, content_type=_STATIC[name], headers=headers)
+
+    async def _get_sign_in(self, request: web.Request) -> web.StreamResponse:
+        if await self._session(request) is not None:
+            return _see_other(f"{self._config.base}/")
+        return self._answer(request, _sign_in_page(request.query.get("back", "")), None)
+
+    async def _post_sign_in(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        token, back = str(form.get("key", "")).strip(), str(form.get("back", ""))
+        try:
+            caller = await (await self._clients.of(token)).caller()
+        except (ApiUnauthenticatedError, ApiForbiddenError, ApiRefusedError) as error:
+            return self._answer(request, _sign_in_page(back, fault=str(error)), None)
+        session_id, _ = self._sessions.begin(caller, token)
+        response = _see_other(self._own_address(back))
+        response.set_cookie(
+            COOKIE,
+            session_id,
+            max_age=int(self._config.session.total_seconds()),
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="Strict",
+        )
+        return response
+
+    async def _post_sign_out(self, request: web.Request) -> web.StreamResponse:
+        session = await self._session(request)
+        if session is not None:
+            await self._form(request, session)
+            self._sessions.end(request.cookies.get(COOKIE, ""))
+        response = _see_other(f"{self._config.base}/sign-in")
+        response.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
+        return response
+
+    async def _post_theme(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        theme = "dark" if form.get("theme") == "dark" else "light"
+        response = _see_other(self._own_address(str(form.get("back", ""))))
+        response.set_cookie(THEME, theme, max_age=_YEAR_S, path="/", samesite="Strict")
+        return response
+
+    # ---- what they need ----
+
+    async def _session(self, request: web.Request) -> Session | None:
+        if self._config.signs_in:
+            return self._sessions.find(request.cookies.get(COOKIE, ""))
+        if self._open_session is None:
+            caller = await (await self._clients.of(None)).caller()
+            self._open_session = Session(caller, None, float("inf"))
+        return self._open_session
+
+    async def _view(self, request: web.Request, session: Session) -> View:
+        client = await self._clients.of(session.token)
+        return View(session, client, request.query, dict(request.match_info), self._queues)
+
+    async def _form(self, request: web.Request, session: Session) -> MultiMapping[str]:
+        form = await request.post()
+        if not session.accepts(str(form.get("csrf", ""))):
+            msg = "the form is not of this session; open the page again and send it once more"
+            raise ForbiddenError(msg)
+        return form  # type: ignore[return-value]  # no form of ours sends files
+
+    def _own_address(self, back: str) -> str:
+        """Where to go on: an address of the console, whatever a form says."""
+        base = self._config.base
+        is_own = back == base or back.startswith((f"{base}/", f"{base}?"))
+        return back if is_own and "\\" not in back and "//" not in back else f"{base}/"
+
+    def _to_sign_in(self, request: web.Request) -> web.Response:
+        if "text/event-stream" in request.headers.get("Accept", ""):
+            return web.Response(status=HTTPStatus.NO_CONTENT, headers=_HEADERS)
+        back = request.path_qs if request.method == "GET" else ""
+        url = web.Request.url.fget(request).with_path(f"{self._config.base}/sign-in")  # type: ignore[attr-defined]
+        return _see_other(str(url.with_query({"back": back} if back else {}).relative()))
+
+    def _common(self, request: web.Request, session: Session | None) -> dict[str, Any]:
+        did, count = request.query.get("did", ""), request.query.get("count", "")
+        notice = ""
+        if did in _DID:
+            many = f" for {count} agendas" if count.isdecimal() else ""
+            notice = f"{did.capitalize()} is on its way{many}."
+        theme = request.cookies.get(THEME, "")
+        here = request.path.removeprefix(self._config.base) or "/"
+        return {
+            "caller": session.caller if session else None,
+            "csrf": session.csrf if session else "",
+            "signs_in": self._config.signs_in,
+            "navigation": _NAVIGATION,
+            "here": here,
+            "address": request.path_qs if request.method == "GET" else self._config.base,
+            "theme": theme if theme in {"dark", "light"} else "",
+            "version": self._version,
+            "notice": notice,
+        }
+
+    def _answer(
+        self, request: web.Request, page: Page, session: Session | None
+    ) -> web.Response:
+        text = self._renderer.whole(page, self._common(request, session))
+        return web.Response(
+            text=text, content_type="text/html", status=page.status, headers=_HEADERS
+        )
+
+
+def _static_file(name: str) -> bytes:
+    return (files("pop_stream.console") / "static" / name).read_bytes()
+
+
+def _see_other(address: str) -> web.Response:
+    split = urlsplit(address)
+    if split.scheme or split.netloc:
+        address = "/"
+    headers = {**_HEADERS, "Location": address}
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
+
+
+def _sign_in_page(back: str, *, fault: str = "") -> Page:
+    status = HTTPStatus.UNAUTHORIZED if fault else HTTPStatus.OK
+    return Page("sign_in.html", "Sign in", {"back": back, "fault": fault}, status=status)
+
+
+_STATUS: Final[tuple[tuple[type[PopStreamError], HTTPStatus, str], ...]] = (
+    (NotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
+    (ApiNotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
+    (ForbiddenError, HTTPStatus.FORBIDDEN, "Not allowed"),
+    (ApiForbiddenError, HTTPStatus.FORBIDDEN, "Not allowed"),
+    (ApiConflictError, HTTPStatus.CONFLICT, "Too late, or changed meanwhile"),
+    (IssuesError, HTTPStatus.UNPROCESSABLE_ENTITY, "This cannot be done as it is"),
+    (ApiRefusedError, HTTPStatus.UNPROCESSABLE_ENTITY, "This cannot be done as it is"),
+    (ApiUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "Not to be had just now"),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "Not to be had just now"),
+    (ApiError, HTTPStatus.BAD_GATEWAY, "The API has a fault"),
+)
+
+
+def _error_page(error: PopStreamError) -> Page:
+    status, title = next(
+        ((status, title) for kind, status, title in _STATUS if isinstance(error, kind)),
+        (HTTPStatus.BAD_REQUEST, "This cannot be done"),
+    )
+    values = {
+        "detail": str(error),
+        "issues": getattr(error, "issues", ()),
+        "correlation_id": getattr(error, "correlation_id", None),
+    }
+    return Page("error.html", title, values, status=status)

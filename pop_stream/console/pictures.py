@@ -1,0 +1,167 @@
+"""Pictures as SVG, drawn by the server: they need no script, print, and can be read as text.
+
+Colours are classes of the style sheet, so that both themes suit. Whatever is written in a
+picture is escaped here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from grandalf.graphs import Edge, Graph, Vertex
+from grandalf.layouts import SugiyamaLayout
+from markupsafe import Markup, escape
+
+from pop_stream.console.rendering import shape
+
+MAX_NODES: Final = 200
+"""Operations of a graph; a larger one is folded by type."""
+
+_NODE_W: Final = 168
+_NODE_H: Final = 40
+_GAP_X: Final = 24
+_GAP_Y: Final = 28
+_MARGIN: Final = 8
+_SHOWN: Final = 20
+"""Characters of a name in a picture; the table has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operation in a graph.
+
+    Attributes:
+        after: Names of those that it depends on.
+        note: A second, smaller line.
+    """
+
+    name: str
+    state: str
+    after: Sequence[str] = ()
+    note: str = ""
+
+
+def sparkline(values: Sequence[float], *, label: str) -> Markup:
+    """A small line of what was, the newest at the right; empty below two values."""
+    width, height = 120, 28
+    if len(values) < 2:  # noqa: PLR2004  # a line has two ends
+        return Markup("")
+    most = max(values) or 1
+    step = width / (len(values) - 1)
+    points = " ".join(
+        f"{index * step:.1f},{height - 2 - (height - 4) * value / most:.1f}"
+        for index, value in enumerate(values)
+    )
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
+        ' aria-label="{label}"><polyline points="{points}"/></svg>'
+    ).format(w=width, h=height, points=points, label=label)
+
+
+def share_bar(entitled: float, actual: float, *, label: str) -> Markup:
+    """What a customer has of an insight beside what it is entitled to, both parts of one."""
+    width, height = 160, 18
+    entitled, actual = (max(0.0, min(1.0, one)) for one in (entitled, actual))
+    return Markup(
+        '<svg class="share" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img"'
+        ' aria-label="{label}"><rect class="track" width="{w}" height="{h}" rx="3"/>'
+        '<rect class="actual" y="4" width="{actual:.1f}" height="10" rx="2"/>'
+        '<line class="entitled" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{h}"/></svg>'
+    ).format(w=width, h=height, actual=width * actual, x=width * entitled, label=label)
+
+
+def graph(nodes: Sequence[Node]) -> Markup:
+    """The nodes in layers, each below all that it comes after.
+
+    At most `MAX_NODES`; the layout is Sugiyama's, by the library grandalf.
+    """
+    places = _places(nodes)
+    if not places:
+        return Markup("")
+    left = min(x for x, _ in places.values())
+    top = min(y for _, y in places.values())
+    at = {name: (x - left + _MARGIN, y - top + _MARGIN) for name, (x, y) in places.items()}
+    width = max(x for x, _ in at.values()) + _NODE_W + _MARGIN
+    height = max(y for _, y in at.values()) + _NODE_H + _MARGIN
+    edges = Markup("").join(
+        _edge(at[before], at[node.name])
+        for node in nodes
+        for before in node.after
+        if before in at
+    )
+    drawn = Markup("").join(_node(node, *at[node.name]) for node in nodes)
+    return Markup(
+        '<svg class="graph" viewBox="0 0 {w:.0f} {h:.0f}" width="{w:.0f}" height="{h:.0f}"'
+        ' role="img" aria-label="Operations and what they wait for; the table says the same">'
+        "{edges}{nodes}</svg>"
+    ).format(w=width, h=height, edges=edges, nodes=drawn)
+
+
+class _Box:
+    """The size of a node, as grandalf wants it."""
+
+    w, h = _NODE_W, _NODE_H
+
+    def __init__(self) -> None:
+        self.xy = (0.0, 0.0)
+
+
+def _places(nodes: Sequence[Node]) -> Mapping[str, tuple[float, float]]:
+    """The upper left corner of each node, by name."""
+    vertices = {node.name: Vertex(node.name) for node in nodes}
+    for vertex in vertices.values():
+        vertex.view = _Box()
+    edges = [
+        Edge(vertices[before], vertices[node.name])
+        for node in nodes
+        for before in node.after
+        if before in vertices
+    ]
+    places: dict[str, tuple[float, float]] = {}
+    offset = 0.0
+    for part in Graph([*vertices.values()], edges).C:
+        layout = SugiyamaLayout(part)
+        layout.xspace, layout.yspace = _GAP_X, _GAP_Y
+        layout.init_all()
+        layout.draw()
+        members = [*part.sV]
+        left = min(one.view.xy[0] for one in members)
+        for one in members:
+            x, y = one.view.xy
+            places[one.data] = (offset + x - left, y)
+        offset += max(one.view.xy[0] for one in members) - left + _NODE_W + _GAP_X
+    return places
+
+
+def _edge(before: tuple[float, float], after: tuple[float, float]) -> Markup:
+    x1, y1 = before[0] + _NODE_W / 2, before[1] + _NODE_H
+    x2, y2 = after[0] + _NODE_W / 2, after[1]
+    middle = (y1 + y2) / 2
+    return Markup(
+        '<path class="edge" d="M{x1:.0f} {y1:.0f} C{x1:.0f} {m:.0f} {x2:.0f} {m:.0f}'
+        ' {x2:.0f} {y2:.0f}"/>'
+    ).format(x1=x1, y1=y1, x2=x2, y2=y2, m=middle)
+
+
+def _node(node: Node, x: float, y: float) -> Markup:
+    name = node.name if len(node.name) <= _SHOWN else f"{node.name[: _SHOWN - 1]}…"
+    return Markup(
+        '<g class="node state-{state}"><title>{full}: {state_word}</title>'
+        '<rect x="{x:.0f}" y="{y:.0f}" width="{w}" height="{h}" rx="6"/>'
+        '<text x="{tx:.0f}" y="{ty:.0f}">{glyph} {name}</text>'
+        '<text class="note" x="{tx:.0f}" y="{ny:.0f}">{note}</text></g>'
+    ).format(
+        state=escape(node.state.lower()),
+        state_word=node.state.lower(),
+        full=node.name,
+        x=x,
+        y=y,
+        w=_NODE_W,
+        h=_NODE_H,
+        tx=x + 10,
+        ty=y + 17,
+        ny=y + 32,
+        glyph=shape(node.state),
+        name=name,
+        note=node.note[: _SHOWN + 6],
+    )

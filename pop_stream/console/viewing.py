@@ -1,0 +1,156 @@
+"""What a page is given: who looks, a client of the API, and what was asked a moment ago."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from multidict import MultiMapping
+
+from pop_stream.api_models.keys import CallerView
+from pop_stream.api_models.queues import QueueView
+from pop_stream.client import ApiError, Client
+from pop_stream.clock import WallClock
+from pop_stream.console.sessions import Session
+from pop_stream.model.errors import NotFoundError
+from pop_stream.model.identity import Role
+
+MAX_CLIENTS: Final = 200
+"""Viewers whose connections to the API are kept open."""
+
+QUEUE_TTL_S: Final = 2.0
+"""However many look at an insight, it is asked about its queue once in so long."""
+
+QUEUE_WITHIN_S: Final = 2.0
+"""A page that shows several queues waits no longer for one; it shows that it has no answer."""
+
+SAMPLES: Final = 60
+"""Points of a sparkline."""
+
+_CLOCK: Final = WallClock()
+_MAX_QUEUES: Final = 2_000
+_TIMEOUT: Final = timedelta(seconds=10)
+
+
+class Clients:
+    """A client of the API for each viewer.
+
+    Args:
+        api_url: Where the API listens; asked when the first client is made.
+    """
+
+    def __init__(self, api_url: Callable[[], str]) -> None:
+        self._api_url = api_url
+        self._clients: OrderedDict[str | None, Client] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def of(self, token: str | None) -> Client:
+        """The client that shows this key."""
+        client = self._clients.get(token)
+        if client is None:
+            client = Client(self._api_url(), token=token, timeout=_TIMEOUT)
+            self._clients[token] = await client.__aenter__()
+        self._clients.move_to_end(token)
+        if len(self._clients) > MAX_CLIENTS:
+            _, oldest = self._clients.popitem(last=False)
+            closing = asyncio.create_task(oldest.__aexit__(None, None, None))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        return client
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for client in self._clients.values():
+            await client.__aexit__(None, None, None)
+        self._clients.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """A queue as it was answered, and how many were ready at the times before.
+
+    Attributes:
+        queue: None if there was no answer.
+        ready: Oldest first, at most `SAMPLES`, one for each time it was asked.
+    """
+
+    queue: QueueView | None
+    ready: Sequence[int]
+
+
+class QueueCache:
+    """The queues of insights as each caller sees them, asked for again after a while."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._known: OrderedDict[tuple[str | None, str], tuple[float, QueueSample]]
+        self._known = OrderedDict()
+        self._asked: dict[tuple[str | None, str], asyncio.Task[QueueSample]] = {}
+
+    async def get(self, view: "View", insight_id: str) -> QueueSample:
+        """The queue, at most `QUEUE_TTL_S` old, or without an answer."""
+        key = (view.caller.customer_id, insight_id)
+        known = self._known.get(key)
+        if known is not None and self._now() - known[0] < QUEUE_TTL_S:
+            return known[1]
+        task = self._asked.get(key)
+        if task is None:
+            task = asyncio.create_task(self._ask(view, key))
+            self._asked[key] = task
+            task.add_done_callback(lambda _: self._asked.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, view: "View", key: tuple[str | None, str]) -> QueueSample:
+        ready = deque(self._known[key][1].ready if key in self._known else (), SAMPLES)
+        try:
+            async with asyncio.timeout(QUEUE_WITHIN_S):
+                queue = await view.client.insights.queue(key[1])
+        except (ApiError, NotFoundError, TimeoutError):
+            sample = QueueSample(None, tuple(ready))
+        else:
+            ready.append(queue.ready)
+            sample = QueueSample(queue, tuple(ready))
+        self._known[key] = (self._now(), sample)
+        self._known.move_to_end(key)
+        while len(self._known) > _MAX_QUEUES:
+            self._known.popitem(last=False)
+        return sample
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at a page.
+
+    Attributes:
+        client: Of the API, as the viewer.
+        query: Of the page's address.
+        parts: What the page's path names, by parameter.
+        queues: What insights answered a moment ago.
+    """
+
+    session: Session
+    client: Client
+    query: MultiMapping[str]
+    parts: dict[str, str]
+    queues: QueueCache
+
+    @property
+    def caller(self) -> CallerView:
+        """Who looks, as the API knows it."""
+        return self.session.caller
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it speaks for every customer."""
+        return self.caller.customer_id is None
+
+    def may(self, role: Role) -> bool:
+        """Whether the API would let it do what needs this role."""
+        return role in self.caller.roles
+
+    @property
+    def now(self) -> datetime:
+        """The present instant."""
+        return _CLOCK.now()
