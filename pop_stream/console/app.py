@@ -15,10 +15,12 @@ from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import structlog
 from aiohttp import web
 from multidict import MultiMapping
 
 from pop_stream.api.http.access import ForeignPages
+from pop_stream.api.http.correlation import correlation_id
 from pop_stream.client import (
     ApiConflictError,
     ApiError,
@@ -45,6 +47,8 @@ from pop_stream.model.errors import (
     UnavailableError,
 )
 
+_log = structlog.get_logger()
+
 COOKIE: Final = "__Host-pop-session"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
@@ -67,6 +71,7 @@ _STATIC: Final[Mapping[str, str]] = {
     "icon.svg": "image/svg+xml",
 }
 _NAVIGATION: Final = (("/", "Overview", "o"), ("/agendas", "Agendas", "a"))
+_NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light": "auto"}
 _DID: Final = frozenset(
     {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
 )
@@ -200,6 +205,13 @@ class Console:
                 return self._to_sign_in(request)
             except PopStreamError as error:
                 return self._answer(request, _error_page(error), None)
+            except web.HTTPException:
+                raise
+            except Exception:
+                if request.writer.output_size:
+                    raise  # an answer has begun: all that is left is to cut the connection
+                _log.exception("console.failed", path=request.path)
+                return self._answer(request, _fault_page(correlation_id(request)), None)
 
         return guarded
 
@@ -259,7 +271,9 @@ class Console:
 
     async def _post_theme(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
-        theme = "dark" if form.get("theme") == "dark" else "light"
+        theme = str(form.get("theme", ""))
+        if theme not in _NEXT_THEME:
+            theme = "auto"
         response = _see_other(self._own_address(str(form.get("back", ""))))
         response.set_cookie(THEME, theme, max_age=_YEAR_S, path="/", samesite="Strict")
         return response
@@ -304,7 +318,8 @@ class Console:
         if did in _DID:
             many = f" for {count} agendas" if count.isdecimal() else ""
             notice = f"{did.capitalize()} is on its way{many}."
-        theme = request.cookies.get(THEME, "")
+        theme = request.cookies.get(THEME, "auto")
+        theme = theme if theme in _NEXT_THEME else "auto"
         here = request.path.removeprefix(self._config.base) or "/"
         return {
             "caller": session.caller if session else None,
@@ -313,7 +328,8 @@ class Console:
             "navigation": _NAVIGATION,
             "here": here,
             "address": request.path_qs if request.method == "GET" else self._config.base,
-            "theme": theme if theme in {"dark", "light"} else "",
+            "theme": theme,
+            "next_theme": _NEXT_THEME[theme],
             "version": self._version,
             "notice": notice,
         }
@@ -342,6 +358,16 @@ def _see_other(address: str) -> web.Response:
 def _sign_in_page(back: str, *, fault: str = "") -> Page:
     status = HTTPStatus.UNAUTHORIZED if fault else HTTPStatus.OK
     return Page("sign_in.html", "Sign in", {"back": back, "fault": fault}, status=status)
+
+
+def _fault_page(correlation: str) -> Page:
+    values = {
+        "detail": "The fault is on this side.",
+        "issues": (),
+        "correlation_id": correlation,
+    }
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return Page("error.html", "This page could not be made", values, status=status)
 
 
 _STATUS: Final[tuple[tuple[type[PopStreamError], HTTPStatus, str], ...]] = (
