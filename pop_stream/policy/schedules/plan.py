@@ -77,8 +77,9 @@ def plan(schedule: Schedule, state: ScheduleState, now: datetime) -> Plan:
     late: deque[datetime] = deque(maxlen=schedule.max_catch_up)
     on_time: list[datetime] = []
     total, last, next_at = 0, after, None
+    due_at = after
     for nominal in schedule.instants(after):
-        due_at = schedule.due_at(nominal)
+        due_at = max(due_at, schedule.due_at(nominal))  # none overtakes another by its jitter
         if due_at > now:
             next_at = due_at
             break
