@@ -134,7 +134,7 @@ class AgendaStore(Protocol):
         after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> AgendaPage:
-        """The same agendas, each with its progress, at a bounded cost: the page may be short."""
+        """The same agendas, each with its progress; at a bounded cost, so it may be short."""
         ...
 
     async def count(self, wanted: AgendaFilter) -> AgendaCount:

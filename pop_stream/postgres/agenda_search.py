@@ -1,10 +1,12 @@
-"""How a filter of agendas becomes statements whose cost has a bound, however many agendas there are.
+"""How a filter of agendas becomes statements whose cost has a bound, whatever there is.
 
 Every list is in order of acceptance. A filter is answered from the index of its most selective
-field, the *anchor*, each of whose values is a list in that order; without one, from the list of all.
-What no index answers is checked agenda by agenda. A page does so for a *window* only: the next
-`WINDOW_AGENDAS` of the list. If the window ends before the page is full, the page is short and the
-next one goes on where the window ended. Counts end likewise, and say so.
+field, the *anchor*, each of whose values is a list in that order; without one, from the list of
+all. What no index answers is checked agenda by agenda. A page does so for a *window* only: the
+next `WINDOW_AGENDAS` of the list. If the window ends before the page is full, the page is short
+and the next one goes on where the window ended. Counts end likewise, and say so.
+
+Statements are put together from the constants of this file; all that a caller says is a value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -178,7 +180,7 @@ class AgendaSearch:
         *,
         skipped: int = 0,
     ) -> str:
-        """The lists of the anchor's values, each cut off; what has no window is tested in it."""
+        """The lists of the anchor's values, each cut off; tested in it unless in a window."""
         tests = [] if self.has_window else self._tests(values)
         tests += self._bounds(values, after)
         rest = (
@@ -186,17 +188,15 @@ class AgendaSearch:
             f"offset {skipped} limit {limit - skipped}"
         )
         if self._anchor is None:
-            return f"(select {columns} from agendas where {_all(tests)} {rest})"
+            return _list(columns, tests, rest)
         column, wanted = _ANCHORS[self._anchor], _values(self._wanted, self._anchor)
         if len(wanted) == 1:
             tests.insert(0, f"{column} = {_added(values, wanted[0])}::text")
-            return f"(select {columns} from agendas where {_all(tests)} {rest})"
+            return _list(columns, tests, rest)
         tests.insert(0, f"{column} = anchor.value")
-        return (
-            f"(select one_list.* from unnest({_added(values, wanted)}::text[]) "
-            f"as anchor (value) cross join lateral "
-            f"(select {columns} from agendas where {_all(tests)} {rest}) as one_list)"
-        )
+        each = _list(columns, tests, rest)
+        anchor = f"unnest({_added(values, wanted)}::text[]) as anchor (value)"
+        return f"(select one_list.* from {anchor} cross join lateral {each} as one_list)"  # noqa: S608  # see above
 
     def _tests(self, values: list[object]) -> list[str]:
         return [
@@ -250,5 +250,6 @@ def _added(values: list[object], value: object) -> str:
     return f"${len(values)}"
 
 
-def _all(tests: Sequence[str]) -> str:
-    return " and ".join(tests) or "true"
+def _list(columns: str, tests: Sequence[str], rest: str) -> str:
+    where = " and ".join(tests) or "true"
+    return f"(select {columns} from agendas where {where} {rest})"  # noqa: S608  # see above
