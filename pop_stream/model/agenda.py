@@ -31,6 +31,7 @@ from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.retry import Backoff
+from pop_stream.model.series import Series
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.trace import Trace
 from pop_stream.model.validation import issues_of, legacy_param_issues, shorten, without_nul
@@ -146,6 +147,7 @@ class Agenda(BaseModel):
     trace: Trace | None = Field(
         default=None, description="Where it came from; set from the headers it came with."
     )
+    series: Series | None = Field(default=None, description="Once past it, it is cancelled.")
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 
 
@@ -313,7 +315,7 @@ def routed_agenda(
     """The agenda for its first attempt; replace what is different for a later one.
 
     Args:
-        agenda: Sound.
+        agenda: Sound. Remove its series from what is placed again: it would be dropped.
         body: The same as JSON. Pullers get it without `callback_url`, which may contain a
             secret of the customer's, while an insight's pullers are its owner's.
         agenda_id: Its own, or the one it was given.
@@ -334,6 +336,7 @@ def routed_agenda(
         held=agenda.hold,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
+        series=agenda.series.wire if agenda.series else None,
     )
 
 

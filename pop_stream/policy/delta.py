@@ -67,6 +67,7 @@ class FairnessState(Struct, frozen=True, array_like=True):
         largest_s: Worker-seconds of its largest agenda.
         keys_present: The present among its fairness keys.
         keys: Tag and last agenda, likewise, of those of its keys that moved.
+        division: By which its weight is divided.
     """
 
     tag: float
@@ -76,6 +77,7 @@ class FairnessState(Struct, frozen=True, array_like=True):
     largest_s: float = 0.0
     keys_present: float = 0.0
     keys: dict[str, tuple[float, int]] = field(default_factory=dict)
+    division: int = 1
 
 
 class Delta(Struct, frozen=True):
@@ -95,6 +97,8 @@ class Delta(Struct, frozen=True):
         usual: By customer, worker-seconds of an attempt; of all under the empty name.
         reruns: The last attempt of agendas that ended after they were run again, in the order
             of their ends; 0 of one that is not remembered any more.
+        series: By customer and series, the last position placed, in the order in which the
+            series moved; -1 of one that is not remembered any more.
     """
 
     presents: tuple[float, ...]
@@ -111,6 +115,7 @@ class Delta(Struct, frozen=True):
     ratios: dict[str, float] = field(default_factory=dict)
     usual: dict[str, float] = field(default_factory=dict)
     reruns: dict[str, int] = field(default_factory=dict)
+    series: dict[str, int] = field(default_factory=dict)
 
     def split(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
@@ -118,7 +123,7 @@ class Delta(Struct, frozen=True):
         Applied one after the other they come to the same.
         """
         none = ((), (), ())
-        nothing = ((), (), (), ())
+        nothing = ((), (), (), (), ())
         places = zip_longest(
             chunked(self.records, most),
             chunked(self.gone.items(), most),
@@ -130,6 +135,7 @@ class Delta(Struct, frozen=True):
             chunked(self.ratios.items(), most),
             chunked(self.usual.items(), most),
             chunked(self.reruns.items(), most),
+            chunked(self.series.items(), most),
             fillvalue=(),
         )
         rows = [(place or none, one or nothing) for place, one in zip_longest(places, known)]
@@ -143,8 +149,9 @@ class Delta(Struct, frozen=True):
                 ratios=dict(ratios),
                 usual=dict(usual),
                 reruns=dict(reruns),
+                series=dict(series),
             )
-            for (records, gone, fairness), (learned, ratios, usual, reruns) in rows
+            for (records, gone, fairness), (learned, ratios, usual, reruns, series) in rows
         ]
         return parts or [self]
 

@@ -113,7 +113,9 @@ class ResubmissionEndpoints:
         if customer_id is not None and agenda.customer_id != customer_id:
             message = "is not the customer whose agenda was refused; submit it as that customer"
             raise SubmissionError([Issue("customer_id", agenda.customer_id, message)])
-        return self._validator.accept(agenda.model_copy(update={"id": summary.agenda_id}))
+        # Its series may be past it, and somebody wants it to run all the same.
+        again = agenda.model_copy(update={"id": summary.agenda_id, "series": None})
+        return self._validator.accept(again)
 
     async def _pages(self, selected: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
         """Refused agendas with their bodies; what is resubmitted meanwhile is not met again."""

@@ -41,6 +41,7 @@ from pop_stream.model.errors import (
     SubmissionError,
 )
 from pop_stream.model.identity import Principal
+from pop_stream.model.series import series_partition
 from pop_stream.policy.ingress.admission import Submission
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
@@ -212,7 +213,8 @@ class SubmissionEndpoints:
             (DEFINITIONS_VERSION_HEADER, b"%d" % self._validator.version),
         )
         try:
-            records = [self._record(one, extra_headers) for one in submissions]
+            partitions = await self._publisher.partitions(self._topic)
+            records = [self._record(one, extra_headers, partitions) for one in submissions]
             offsets = await self._publisher.publish(records)
         except BaseException:  # a caller that leaves, too
             self._quota.release(submissions)
@@ -235,11 +237,18 @@ class SubmissionEndpoints:
             raise
 
     def _record(
-        self, submission: Submission, extra_headers: tuple[tuple[str, bytes], ...]
+        self,
+        submission: Submission,
+        extra_headers: tuple[tuple[str, bytes], ...],
+        partitions: int,
     ) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
         signed = self._signer.headers(self._topic, key=key, value=value) or (ADMITTED_HEADER,)
-        return Record(self._topic, key, value, headers=(*signed, *extra_headers))
+        series = submission.agenda.series
+        partition = (
+            series_partition(submission.customer_id, series.id, partitions) if series else None
+        )
+        return Record(self._topic, key, value, partition, headers=(*signed, *extra_headers))
 
 
 class _SubmissionBatch:

@@ -30,6 +30,13 @@ from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
 
 
+class SeriesPosition(Struct, frozen=True, array_like=True):
+    """Where an agenda stands in a series of its customer's."""
+
+    id: str
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+
+
 class RoutedAgenda(Struct, frozen=True):
     """One agenda of a page, as ingest routes it to the scheduler.
 
@@ -44,6 +51,8 @@ class RoutedAgenda(Struct, frozen=True):
         backoff: Between attempts; None for its insight's.
         run_from: What is wanted of an attempt before this one is wanted of an earlier run of
             the agenda; None for `attempt`.
+        series: It is dropped if its series is at this position already, or past it; None for
+            one that is placed whatever was placed before.
     """
 
     agenda_id: str
@@ -62,6 +71,7 @@ class RoutedAgenda(Struct, frozen=True):
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     backoff: Backoff | None = None
     run_from: Count | None = None
+    series: SeriesPosition | None = None
 
 
 class Origin(Struct, frozen=True, array_like=True):
@@ -181,6 +191,8 @@ class InsightTick(Event, frozen=True):
             when `emitted` had been emitted.
         relayed_until: Everything written before this instant has been relayed; None if unknown.
         is_api_down: Whether workers that report through the API alone cannot report.
+        divisions: By customer, in how many insights of its pool it has agendas, where that has
+            changed and the pool is divided among customers: its weight is divided by it.
     """
 
     insight_id: str
@@ -189,6 +201,9 @@ class InsightTick(Event, frozen=True):
     lags: tuple[int, ...] = ()
     relayed_until: Instant | None = None
     is_api_down: bool = False
+    divisions: dict[str, Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]] = field(
+        default_factory=dict
+    )
 
 
 class QueueQueried(Event, frozen=True):

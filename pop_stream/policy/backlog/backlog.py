@@ -200,15 +200,18 @@ class Backlog:
     # ---- arrivals ----
 
     def filter_new(
-        self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]
+        self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin], now: float = 0.0
     ) -> list[int]:
-        """Indices of the agendas that were not placed before, by origin and by id.
+        """Indices of the agendas that were not placed before, by origin, by id and by series.
 
         A rerun that has ended already is not new either: of two requests for the same rerun
         the second comes too late.
 
-        The call records the origins: a second one with the same agendas returns none. So call
-        it once, and `place` what it returns.
+        An agenda whose series is past it, and which is not here, ends cancelled: either it
+        ended before, and that changes nothing, or it came too late.
+
+        The call records origins and positions: a second one with the same agendas returns none.
+        So call it once, and `place` what it returns.
         """
         fresh: dict[str, int] = {}
         for index, agenda in enumerate(agendas):
@@ -217,8 +220,17 @@ class Backlog:
                 self._snapshot.record_if_new(origins[index])
                 and self.index.find(agenda_id) is None
             )
-            if is_new and not self._backlog.reruns.is_over(agenda_id, agenda.attempt):
-                fresh.setdefault(agenda_id, index)
+            if not is_new or agenda_id in fresh:
+                continue
+            if self._backlog.reruns.is_over(agenda_id, agenda.attempt):
+                continue
+            if self._backlog.series.record_if_new(agenda):
+                fresh[agenda_id] = index
+            else:
+                message = self._backlog.series.reason_against(agenda)
+                self.outbox.ended(
+                    agenda_id, agenda.attempt, now, reason="cancelled", message=message
+                )
         return [*fresh.values()]
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float = 0.0) -> int:
@@ -414,6 +426,10 @@ def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
         tick: As the ticker wrote it.
         now: The present instant, in seconds since the epoch.
     """
+    if tick.divisions:
+        backlog.queue.divide_weights(
+            {CustomerId(one): division for one, division in tick.divisions.items()}
+        )
     if tick.lags and tick.emitted is not None:
         since = max(0, backlog.emitted - tick.emitted)
         backlog.attempts.start_leases_of_skipped(tick.lags, since, now)

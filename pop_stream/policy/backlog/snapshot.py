@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pop_stream.model.events.scheduling import NO_ORIGIN, Origin, RoutedAgenda
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.agenda_index import BacklogPage
+from pop_stream.policy.backlog.series import PlacedSeries
 from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import Delta, FairnessState
 from pop_stream.policy.fairness.cost_model import CostModel
@@ -88,6 +89,7 @@ class BacklogSnapshot:
             ratios=ratios,
             usual=usual,
             reruns=backlog.reruns.drain_changed(),
+            series=backlog.series.drain_changed(),
         )
 
     def snapshot(self) -> Delta:
@@ -107,6 +109,7 @@ class BacklogSnapshot:
             ratios=dict(backlog.costs.ratios),
             usual=dict(backlog.costs.usual),
             reruns=backlog.reruns.all(),
+            series=backlog.series.all(),
         )
 
     def restore(
@@ -121,8 +124,11 @@ class BacklogSnapshot:
         so the caller adds such a page as if it had just come.
         """
         index = self._backlog.index
+        placed = PlacedSeries()
         for number, agendas in pages:
             index.add(number, agendas, latest=now or inf)
+            for agenda in agendas:
+                placed.record_if_new(agenda)
         presents: Sequence[float] = (0.0,)
         noted = depth = 0
         saved: dict[CustomerId, FairnessState] = {}
@@ -132,6 +138,8 @@ class BacklogSnapshot:
                 known = saved.get(CustomerId(name), FairnessState(tag=0.0))
                 saved[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._apply(delta)
+        # Of pages that no delta knows, nothing else says how far their series came.
+        self._backlog.series.apply(placed.all())
         index.rebuild()
         self._backlog.queue.now = now
         self._backlog.rebuild_queue(presents, depth, saved, before=noted)
@@ -167,4 +175,5 @@ class BacklogSnapshot:
             {**backlog.costs.usual, **delta.usual},
         )
         backlog.reruns.apply(delta.reruns)
+        backlog.series.apply(delta.series)
         backlog.index.apply(delta.gone, delta.records)

@@ -33,6 +33,7 @@ from pop_stream.policy.backlog.agenda_index import (
 )
 from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.outbox import BacklogOutbox
+from pop_stream.policy.backlog.series import PlacedSeries
 from pop_stream.policy.delta import AgendaRecord, FairnessState, Overrides
 from pop_stream.policy.fairness.algorithms import ALGORITHMS
 from pop_stream.policy.fairness.cost_model import MAX_COST_S, CostModel, Estimate, clamp_cost
@@ -157,6 +158,7 @@ class BacklogState:
         claimed: Agendas ever claimed.
         rounds: That chose any.
         reruns: What ended after it was run again.
+        series: Up to where each series was placed.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
         outgrown: When what runs has taken more than is reserved for it.
@@ -177,6 +179,7 @@ class BacklogState:
         self.outbox = BacklogOutbox(insight.id)
         self._share_of = share_of
         self.reruns = EndedReruns()
+        self.series = PlacedSeries()
         self.queue = self._new_queue()
 
     # ---- moves ----

@@ -127,7 +127,7 @@ def placed_for_repair(row: LedgerRow, body: bytes, accepted_at: datetime) -> Rou
     attempt = row.attempt if row.state in BEFORE_EMISSION else row.attempt + 1
     first = routed_agenda(agenda, body, agenda_id=row.agenda_id, accepted_at=accepted_at)
     held = row.state is State.HELD
-    return replace(first, attempt=attempt, run_from=row.attempt, held=held)
+    return replace(first, attempt=attempt, run_from=row.attempt, held=held, series=None)
 
 
 def _discrepancy(row: LedgerRow, held: TrackedAgenda | None) -> LedgerDiscrepancy | None:

@@ -116,6 +116,7 @@ def restart_event(  # noqa: PLR0913  # each is a choice of whoever wants it
         not_before=None,
         expires_at=deadline if deadline is not None and deadline > now else None,
         held=hold,
+        series=None,
     )
     return AgendaRestarted(
         agenda_id=summary.agenda_id,
