@@ -104,6 +104,10 @@ class ResourcePool(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] = Field(
         description="Most agendas emitted and not settled, of all its insights together."
     )
+    divided_among: Literal["insights", "customers"] = Field(
+        default="insights",
+        description="Insights, each by its pool weight, or customers, as if they were one.",
+    )
 
 
 class Mappers(BaseModel):

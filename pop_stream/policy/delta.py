@@ -67,6 +67,7 @@ class FairnessState(Struct, frozen=True, array_like=True):
         largest_s: Worker-seconds of its largest agenda.
         keys_present: The present among its fairness keys.
         keys: Tag and last agenda, likewise, of those of its keys that moved.
+        division: By which its weight is divided.
     """
 
     tag: float
@@ -76,6 +77,7 @@ class FairnessState(Struct, frozen=True, array_like=True):
     largest_s: float = 0.0
     keys_present: float = 0.0
     keys: dict[str, tuple[float, int]] = field(default_factory=dict)
+    division: int = 1
 
 
 class Delta(Struct, frozen=True):

@@ -125,6 +125,10 @@ class ReadyEventHandler:
         now = self._clock.now().timestamp()
         return owned.scheduler.budget() > 0 and owned.backlog.queue.may_pick(now)
 
+    def changed_divisions(self) -> Mapping[str, Mapping[str, int]]:
+        """See `InsightRegistry.changed_divisions`."""
+        return self._registry.changed_divisions()
+
     def needs_partitions(self, owned: OwnedInsight) -> bool:
         """Whether its topic has fewer partitions than the definition in force asks for."""
         return 0 < owned.partitions_to_grow_from < self._registry.partitions_of(owned)

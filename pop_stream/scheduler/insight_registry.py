@@ -25,7 +25,7 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.fairness.flow import Share
-from pop_stream.policy.flow_control import pool_sharing
+from pop_stream.policy.flow_control.pool_sharing import SharedPool
 from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
@@ -69,6 +69,7 @@ class InsightRegistry:
         self._dead_letters: dict[int, list[Record]] = {}
         self._unconfirmed: dict[int, list[OwnedInsight]] = {}
         self._definitions_in_force: Definitions | None = None
+        self._pools: dict[str, SharedPool] = {}
 
     @property
     def all_insights(self) -> list[OwnedInsight]:
@@ -195,11 +196,37 @@ class InsightRegistry:
         if pool is None or slots <= 0:
             return slots
         now = self._clock.now().timestamp()
-        pool_peers = [one for one in self.all_insights if one.backlog.insight.pool == pool.id]
-        limits = pool_sharing.pool_limits(
-            pool.max_in_flight, [one.scheduler.pool_demand(now) for one in pool_peers]
-        )
+        by_customers = pool.divided_among == "customers"
+        demands = [
+            one.scheduler.pool_demand(now, by_customers=by_customers)
+            for one in self.all_insights
+            if one.backlog.insight.pool == pool.id
+        ]
+        shared = self._pools.setdefault(pool.id, SharedPool())
+        limits = shared.limits(pool.max_in_flight, demands, now)
         return min(slots, limits[owned.insight_id] - owned.backlog.in_flight)
+
+    def changed_divisions(self) -> Mapping[str, Mapping[str, int]]:
+        """By insight, customers of whose weight it has another part than it should have.
+
+        Only of insights whose pool is divided among customers, or was; O(their customers).
+        """
+        pools = self._definitions.current.pools
+        active: dict[str, dict[str, Mapping[str, int]]] = {}
+        changed: dict[str, Mapping[str, int]] = {}
+        for owned in self.all_insights:
+            pool = pools.get(owned.backlog.insight.pool or "")
+            if pool is not None and pool.divided_among == "customers":
+                customers = owned.scheduler.active_customers()
+                active.setdefault(pool.id, {})[owned.insight_id] = customers
+            elif owned.backlog.queue.is_divided:
+                divided = owned.scheduler.active_customers().items()
+                changed[owned.insight_id] = {one: 1 for one, parts in divided if parts > 1}
+        now = self._clock.now().timestamp()
+        for pool_id, customers_of in active.items():
+            shared = self._pools.setdefault(pool_id, SharedPool())
+            changed |= shared.changed_divisions(customers_of, now)
+        return changed
 
     def limiting_cause(self, owned: OwnedInsight) -> EmissionLimit:
         """What limits the insight, apart from its topic's depth and its customers."""

@@ -1,7 +1,8 @@
 """Publishes ticks to `pop.ready` when time or lag lets an insight go on and no event would.
 
 A tick is due when an insight's consumer lag falls, a lease expires, an instant comes that an
-agenda or a customer waits for, a definition adds partitions, or a partition was just assigned.
+agenda or a customer waits for, a definition adds partitions, a customer's weight is to be
+divided among another number of insights of a pool, or a partition was just assigned.
 Only the agent may write the table, so the ticker decides nothing and publishes. Leases are in
 no table, so it may restart them.
 
@@ -14,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -24,6 +26,7 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import InsightTick
 from pop_stream.model.ids import InsightId
+from pop_stream.policy.flow_control.pool_sharing import DIVIDE_EVERY_S
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe, LagSnapshot
 from pop_stream.ports.publisher import Publisher, Record
@@ -115,6 +118,9 @@ RELAY_POLL_EVERY_S: Final = 1.0
 RELAY_OUTAGE_AFTER_S: Final = 3.0
 """After so long without such a poll an outage may have kept reports from arriving."""
 
+MAX_DIVISIONS: Final = 2_000
+"""Customers whose divisions one tick changes at most; others follow with the next."""
+
 _MAX_CLOCK_STEP_BACK_S: Final = 5.0
 """A clock set back by less only delays what is due."""
 
@@ -164,6 +170,7 @@ class Ticker:
         self._watermark_at: float | None = None
         self._relay_polled_at: float | None = None
         self._polled_at: float | None = None
+        self._divided_at: float | None = None
         self._last_wakes: dict[str, tuple[float, float]] = {}
         self._latest = 0.0
 
@@ -218,8 +225,10 @@ class Ticker:
         insights = self._handler.insights()
         emitted = {owned.insight_id: owned.backlog.emitted for owned in insights}
         snapshot = await self._poll(insights)
+        divisions = self._changed_divisions()
         for owned in insights:
-            event = self._event(owned, snapshot, emitted[owned.insight_id])
+            changed = divisions.get(owned.insight_id, {})
+            event = self._event(owned, snapshot, emitted[owned.insight_id], changed)
             if event is not None:
                 key = owned.insight_id.encode()
                 ticks.append(Record(self._topics.ready, key, encode(event), owned.partition))
@@ -291,8 +300,20 @@ class Ticker:
             for owned in self._handler.insights():
                 owned.backlog.attempts.restart_all(self._now())
 
+    def _changed_divisions(self) -> Mapping[str, Mapping[str, int]]:
+        now = self._now()
+        before = self._divided_at
+        if before is not None and 0 <= now - before < DIVIDE_EVERY_S:
+            return {}
+        self._divided_at = now
+        return self._handler.changed_divisions()
+
     def _event(
-        self, owned: OwnedInsight, snapshot: LagSnapshot, emitted: int
+        self,
+        owned: OwnedInsight,
+        snapshot: LagSnapshot,
+        emitted: int,
+        divisions: Mapping[str, int],
     ) -> InsightTick | None:
         """The tick for an insight; None if nothing could come of it."""
         now = self._now()
@@ -306,9 +327,8 @@ class Ticker:
         skipped = self._has_skipped(owned, snapshot, emitted, now)
         has_expired = self._has_expired_lease(owned)
         topic_grows = self._handler.needs_partitions(owned)
-        is_needed = (
-            lag_fell or skipped or has_expired or topic_grows or self._is_due(owned, now)
-        )
+        is_needed = any((lag_fell, skipped, has_expired, topic_grows, divisions))
+        is_needed = is_needed or self._is_due(owned, now)
         if not is_needed and not (owned.backlog.ready and self._handler.may_emit(owned)):
             return None
         until = self._watermark.until if has_expired else None
@@ -319,6 +339,7 @@ class Ticker:
             lags=tuple(lags or ()) if skipped else (),
             relayed_until=None if until is None else datetime.fromtimestamp(until, UTC),
             is_api_down=self._api_presence.excuses_silence(now, owned.backlog.attempts.lease_s),
+            divisions=dict(islice(divisions.items(), MAX_DIVISIONS)),
         )
 
     def _has_skipped(

@@ -2,7 +2,8 @@
 
 After every record that is handled: what the pool has is not exceeded by who was given more, no
 slot is idle that anybody may have, and nobody is given more than its due while another who
-wants it has less.
+wants it has less. An insight from which nobody pulls for long lends the slots of what is on its
+topic.
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from pop_stream.model.events.scheduling import (
     InsightTick,
     Origin,
 )
+from pop_stream.policy.flow_control.pool_sharing import LENT_AFTER_S
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.round_writer import RecordPosition
 
@@ -90,6 +92,7 @@ class LendingMachine(RuleBasedStateMachine):
         self.seen = dict.fromkeys(NAMES, 0)
         self.unclaimed = {one: [] for one in NAMES}
         self.running = {one: [] for one in NAMES}
+        self.pulled_at = dict.fromkeys(NAMES, self.now)
         self.whose = {}
         self.parts = {(one, customer): Part() for one in NAMES for customer in CUSTOMERS}
         self.take_over()
@@ -110,6 +113,7 @@ class LendingMachine(RuleBasedStateMachine):
         async def create_topic(_):
             pass
 
+        self.pulled_at = dict.fromkeys(NAMES, self.now)
         self.rounds = ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
@@ -148,6 +152,8 @@ class LendingMachine(RuleBasedStateMachine):
         taken, self.unclaimed[name] = self.unclaimed[name][:count], self.unclaimed[name][count:]
         self.running[name] += taken
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in taken)
+        if taken:
+            self.pulled_at[name] = self.now
         self.tell(InsightAttemptsReported(insight_id=name, claims=claims))
 
     @rule(name=names, count=st.integers(1, 3))
@@ -162,7 +168,7 @@ class LendingMachine(RuleBasedStateMachine):
             )
         )
 
-    @rule(seconds=st.sampled_from([0.2, 1.0, 9.0]))
+    @rule(seconds=st.sampled_from([0.2, 1.0, 9.0, 40.0]))
     def wait(self, seconds):
         self.clock.move(timedelta(seconds=seconds))
         self.tick()
@@ -196,18 +202,24 @@ class LendingMachine(RuleBasedStateMachine):
         self.tick()
 
     def tell(self, event):
+        for name in NAMES:
+            if not self.unclaimed[name]:
+                self.pulled_at[name] = self.now
         before = {one: self.in_flight(one) for one in NAMES}
         self.offset += 1
         run(self.rounds.handle(RecordPosition(0, self.offset), encode(event)))
         for name in NAMES:
             for record in self.publisher.on(TOPICS.insight(name))[self.seen[name] :]:
                 self.emitted(name, decode_emitted(record.value).agenda_id)
-        given = [one for one in NAMES if self.in_flight(one) > before[one]]
+        self.check([one for one in NAMES if self.in_flight(one) > before[one]])
+
+    def check(self, given):
+        """What must hold after a record by which these insights were given slots."""
         if given:
-            assert sum(map(self.in_flight, NAMES)) <= self.capacity
+            assert sum(map(self.held, NAMES)) <= self.capacity
         wanting = [one for one in NAMES if self.could_have_more(one)]
         if wanting:
-            assert sum(map(self.in_flight, NAMES)) >= self.capacity, "a slot is idle"
+            assert sum(map(self.held, NAMES)) >= self.capacity, "a slot is idle"
         for one in given:
             for other in wanting:
                 if one != other:
@@ -231,9 +243,18 @@ class LendingMachine(RuleBasedStateMachine):
     def in_flight(self, name):
         return len(self.unclaimed[name]) + len(self.running[name])
 
+    def held(self, name):
+        """The slots that it has not lent."""
+        return len(self.running[name]) if self.lends(name) else self.in_flight(name)
+
+    def lends(self, name):
+        return self.now - self.pulled_at[name] >= LENT_AFTER_S
+
     def could_have_more(self, name):
         """Whether its topic has room, and a customer that may go has an agenda for it."""
         insight = self.kinds[name]
+        if self.lends(name):
+            return False
         if len(self.unclaimed[name]) >= insight.target:
             return False
         if insight.max_in_flight is not None and self.in_flight(name) >= insight.max_in_flight:

@@ -29,14 +29,16 @@ PARTITIONS = 4
 class PoolWorld:
     """A scheduler on in-memory ports, and what it emitted."""
 
-    def __init__(self, *insights: Insight, capacity: int = 10) -> None:
+    def __init__(self, *insights: Insight, capacity: int = 10, **pool) -> None:
         known = {InsightId(one.id): one for one in insights}
-        pools = {"gpu": ResourcePool(id="gpu", max_in_flight=capacity)}
+        pools = {"gpu": ResourcePool(id="gpu", max_in_flight=capacity, **pool)}
         self.definitions = FixedDefinitions(Definitions(insights=known, pools=pools, version=1))
         self.publisher = MemoryPublisher(partition_count=PARTITIONS)
         self.clock = ManualClock(START)
         self.offset = 0
         self.out: dict[str, list[str]] = {one.id: [] for one in insights}
+        self.customers: dict[str, str] = {}
+        self.ended: list[str] = []
         self.handler = ReadyEventHandler(
             table=MemoryReadyTable(),
             publisher=self.publisher,
@@ -71,9 +73,10 @@ class PoolWorld:
 
     async def place(self, insight_id: str, count: int, customer: str = "acme") -> None:
         self.offset += 1
-        bodies = [
-            Raw(encode(placed(f"{insight_id}-{number}", customer))) for number in range(count)
-        ]
+        placed_before = sum(one.startswith(f"{insight_id}-") for one in self.customers)
+        ids = [f"{insight_id}-{placed_before + number}" for number in range(count)]
+        self.customers |= dict.fromkeys(ids, customer)
+        bodies = [Raw(encode(placed(one, customer))) for one in ids]
         origins = [Origin(partition=0, offset=self.offset, index=one) for one in range(count)]
         await self.handle(
             InsightAgendasRouted(
@@ -81,9 +84,14 @@ class PoolWorld:
             )
         )
 
-    async def end(self, insight_id: str, *agenda_ids: str) -> None:
+    async def end(self, insight_id: str, *agenda_ids: str, **spent_s: float) -> None:
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
-        ends = tuple(settled(one) for one in agenda_ids)
+        ends = tuple(settled(one, **spent_s) for one in agenda_ids)
+        self.ended += agenda_ids
         await self.handle(
             InsightAttemptsReported(insight_id=insight_id, claims=claims, settlements=ends)
         )
+
+    def waiting(self, insight_id: str) -> list[str]:
+        """What was emitted and did not end, in order."""
+        return [one for one in self.out[insight_id] if one not in self.ended]

@@ -234,7 +234,7 @@ def _list_route(lists: AgendaListEndpoints) -> Route:
         "/v1/agendas",
         lists.get,
         "listAgendas",
-        "Agendas that fit a filter, page by page, with their exact number",
+        "Agendas that fit a filter, page by page, with their number up to 10,000",
         (RouteResponse("A page.", (AgendaList, SelectedAgendas)),),
         (InvalidError, UnavailableError),
         query=QUERY,

@@ -8,6 +8,7 @@ insight, and the sharing of their pool, called as the scheduler service calls th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Final, Literal, NamedTuple, Protocol
 
 from msgspec import Raw
@@ -35,7 +36,10 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.retry import Backoff
 from pop_stream.policy.fairness.flow import Share
-from pop_stream.policy.flow_control.pool_sharing import pool_limits
+from pop_stream.policy.flow_control.pool_sharing import (
+    DIVIDE_EVERY_S,
+    SharedPool,
+)
 from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
 
 Outcome = Literal["succeeded", "failed", "retryable", "stopped"]
@@ -136,11 +140,13 @@ class PolicySetup:
 
     Attributes:
         pool: Agendas that all insights may have in flight together; None for no pool.
+        by_customers: Whether the pool is divided among customers, not among insights.
     """
 
     insights: Sequence[Insight]
     customers: Mapping[str, Customer]
     pool: int | None = None
+    by_customers: bool = False
 
 
 _BODY: Final = Raw(b"{}")
@@ -171,6 +177,9 @@ class ProductPolicy:
             one.id: InsightScheduler(one, self._share) for one in setup.insights
         }
         self._rounds = 0
+        self._by_customers = setup.by_customers
+        self._shared = SharedPool()
+        self._divided_at = -inf
 
     def submit(self, agendas: Sequence[Submission], now: float) -> None:
         """Agendas arrive, a page an insight."""
@@ -230,6 +239,7 @@ class ProductPolicy:
         for scheduler in self._schedulers.values():
             self._expire_leases(scheduler, now)
             scheduler.advance_to(now)
+        self._divide_weights(now)
         for insight_id, scheduler in self._schedulers.items():
             chosen = scheduler.plan_round(now, self._room(insight_id, now)).chosen
             scheduler.assign_partitions(chosen, 1, now)
@@ -250,8 +260,22 @@ class ProductPolicy:
         mine = self._schedulers[insight_id]
         if self._pool is None or mine.budget() <= 0:
             return mine.budget()
-        demands = [one.pool_demand(now) for one in self._schedulers.values()]
-        return pool_limits(self._pool, demands)[insight_id] - mine.backlog.in_flight
+        demands = [
+            one.pool_demand(now, by_customers=self._by_customers)
+            for one in self._schedulers.values()
+        ]
+        limits = self._shared.limits(self._pool, demands, now)
+        return limits[insight_id] - mine.backlog.in_flight
+
+    def _divide_weights(self, now: float) -> None:
+        """As the ticker has it, once a second."""
+        if not self._by_customers or now < self._divided_at + DIVIDE_EVERY_S:
+            return
+        self._divided_at = now
+        active = {one: known.active_customers() for one, known in self._schedulers.items()}
+        for insight_id, changed in self._shared.changed_divisions(active, now).items():
+            tick = InsightTick(insight_id, divisions=dict(changed))
+            self._schedulers[insight_id].apply(tick, now)
 
     def _forget_idle(self) -> None:
         """Take a snapshot now and then, as the service does: it forgets idle customers."""

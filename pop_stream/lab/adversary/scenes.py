@@ -26,7 +26,8 @@ class Scene:
         victims: Plays by name.
         standard: Which limit counts.
         runners: By insight, in order; 0 where the pullers are away.
-        pool: Agendas that all insights have in flight together; None for no pool.
+        pool: Agendas that all insights have in flight together, divided among customers; None
+            for no pool.
         lease_s: Of every insight.
         is_of_keys: Whether attacker and victims are fairness keys of one customer.
         min_s: Least seconds of a run.
@@ -116,7 +117,9 @@ def act(scene: Scene, play: Play, new_policy: Callable[[PolicySetup], Policy]) -
     parties = (_party(one) for one in players)
     ledger = Ledger(scene.capacity, parties, judged_from=judged_from)
     insights = [_insight(scene, number) for number in range(len(scene.runners))]
-    policy = new_policy(PolicySetup(insights, customers, scene.pool))
+    policy = new_policy(
+        PolicySetup(insights, customers, scene.pool, by_customers=scene.pool is not None)
+    )
     cast = Cast(
         players=players,
         runners={one.id: runners for one, runners in zip(insights, scene.runners, strict=True)},
@@ -146,7 +149,9 @@ def _players(scene: Scene, play: Play) -> Iterator[Player]:
 def _party(player: Player) -> Party:
     weight = 1.0 if player.customer_id != player.name else player.play.weight
     is_victim = not player.name.startswith(ATTACKER)
-    return Party(player.name, is_victim, weight, cap=_cap(player) or inf)
+    # A cap is of each insight.
+    cap = (_cap(player) or inf) * player.play.insights
+    return Party(player.name, is_victim, weight, cap=cap)
 
 
 def _customer(scene: Scene, player: Player) -> Customer:

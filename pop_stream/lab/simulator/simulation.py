@@ -41,7 +41,7 @@ from pop_stream.policy.delta import Delta
 from pop_stream.policy.fairness.cost_model import clamp_cost
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.flow_control.emission_gate import spread
-from pop_stream.policy.flow_control.pool_sharing import pool_limits
+from pop_stream.policy.flow_control.pool_sharing import SharedPool
 from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
 
 
@@ -475,14 +475,14 @@ def simulate_pool(
         ValueError: As `simulate`.
     """
     simulations: dict[str, Simulation] = {}
+    shared = SharedPool()
 
     def room_of(name: str) -> Callable[[float], int]:
         def room(now: float) -> int:
-            found = pool_limits(
-                capacity, [one.scheduler.pool_demand(now) for one in simulations.values()]
-            )
-            scheduler = simulations[name].scheduler
-            return found[scheduler.backlog.insight.id] - scheduler.backlog.in_flight
+            demands = [one.scheduler.pool_demand(now) for one in simulations.values()]
+            found = shared.limits(capacity, demands, now)
+            mine = simulations[name].scheduler
+            return found[mine.insight.id] - mine.backlog.in_flight
 
         return room
 

@@ -191,6 +191,8 @@ class InsightTick(Event, frozen=True):
             when `emitted` had been emitted.
         relayed_until: Everything written before this instant has been relayed; None if unknown.
         is_api_down: Whether workers that report through the API alone cannot report.
+        divisions: By customer, in how many insights of its pool it has agendas, where that has
+            changed and the pool is divided among customers: its weight is divided by it.
     """
 
     insight_id: str
@@ -199,6 +201,9 @@ class InsightTick(Event, frozen=True):
     lags: tuple[int, ...] = ()
     relayed_until: Instant | None = None
     is_api_down: bool = False
+    divisions: dict[str, Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]] = field(
+        default_factory=dict
+    )
 
 
 class QueueQueried(Event, frozen=True):

@@ -426,6 +426,10 @@ def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
         tick: As the ticker wrote it.
         now: The present instant, in seconds since the epoch.
     """
+    if tick.divisions:
+        backlog.queue.divide_weights(
+            {CustomerId(one): division for one, division in tick.divisions.items()}
+        )
     if tick.lags and tick.emitted is not None:
         since = max(0, backlog.emitted - tick.emitted)
         backlog.attempts.start_leases_of_skipped(tick.lags, since, now)

@@ -57,6 +57,8 @@ class Flow:
     Attributes:
         account: What was delivered to it, and what is reserved for what is out.
         weight: By which that counts; a new one replaces it at the next pick.
+        division: In how many insights of a pool that is divided among customers it has
+            agendas: its weight is divided by it; else 1.
         level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
             may not go, or has yet to join those that may.
         in_flight: Agendas emitted and not settled.
@@ -72,6 +74,7 @@ class Flow:
         "account",
         "customer_id",
         "customer_queue",
+        "division",
         "in_flight",
         "is_rate_limited",
         "largest_s",
@@ -89,6 +92,7 @@ class Flow:
         self.customer_id = customer_id
         self.share = share
         self.weight = share.weight
+        self.division = 1
         self.account = Account()
         self.level = 0
         self.in_flight = 0
@@ -100,6 +104,16 @@ class Flow:
         self.wait_s = 0.0
         self.served = 0.0
         self.served_at = 0.0
+
+    @property
+    def due_weight(self) -> float:
+        """The weight that it should have in this insight by now."""
+        return self.share.weight / self.division
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has agendas that are out, or that may go."""
+        return self.in_flight > 0 or self.is_eligible
 
     @property
     def ready(self) -> int:
@@ -171,6 +185,7 @@ class Flow:
             largest_s=self.largest_s,
             keys_present=self.customer_queue.present,
             keys=dict(keys),
+            division=self.division,
         )
 
     def note_size(self, agenda: Reservation) -> None:
@@ -182,7 +197,8 @@ class Flow:
         """Become what was saved, but for what waits and is out."""
         self.account = Account(saved.tag, saved.last)
         self.largest_s = saved.largest_s
-        self.weight = 1.0 if by_turns else saved.weight or self.share.weight
+        self.division = saved.division
+        self.weight = 1.0 if by_turns else saved.weight or self.due_weight
         self.customer_queue.restore(saved.keys_present, saved.keys)
 
     def has_full_burst(self, now: float) -> bool:

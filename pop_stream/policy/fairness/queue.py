@@ -30,6 +30,7 @@ class FairQueue:
 
     Attributes:
         depth: Most agendas that were out at once since nothing waited and nothing ran.
+        is_divided: Whether a customer's weight is, or was, divided among insights of a pool.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class FairQueue:
         self.now = now
         self._ready = self._in_flight = 0
         self.depth = 0
+        self.is_divided = False
         self._moved: set[CustomerId] = set()
         self._reweighed: set[CustomerId] = set()
         self._ahead: set[CustomerId] = set()
@@ -244,6 +246,19 @@ class FairQueue:
                 self._eligible.follow_limit(flow, self.now)
                 self._update(flow)
 
+    def divide_weights(self, divisions: Mapping[CustomerId, int]) -> None:
+        """Divide these customers' weights by so much from the next pick on.
+
+        A customer that is not known is left out: it has nothing here.
+        """
+        for customer_id, division in divisions.items():
+            flow = self._flows.get(customer_id)
+            if flow is not None:
+                flow.division = division
+                self.is_divided |= division > 1
+                self._moved.add(customer_id)
+                self._note_weight(flow)
+
     def restore(
         self,
         *,
@@ -269,6 +284,7 @@ class FairQueue:
             if state is not None:
                 flow.level = state.level
                 flow.restore(state, by_turns=self.algorithm.by_turns)
+                self.is_divided |= flow.division > 1
                 self._note_weight(flow)
             by_key = out.get(customer_id, {})
             for one in (one for some in by_key.values() for one in some):
@@ -330,13 +346,13 @@ class FairQueue:
 
     def _note_weight(self, flow: Flow) -> None:
         """A new weight acts with the next pick, so that a replay does the same."""
-        if not self.algorithm.by_turns and flow.weight != flow.share.weight:
+        if not self.algorithm.by_turns and flow.weight != flow.due_weight:
             self._reweighed.add(flow.customer_id)
 
     def _reweigh(self) -> None:
         for customer_id in sorted(self._reweighed & self._flows.keys()):
             flow = self._flows[customer_id]
-            flow.reweigh(flow.share.weight, self.present(flow.level or 1))
+            flow.reweigh(flow.due_weight, self.present(flow.level or 1))
             self._moved.add(customer_id)
             self._update(flow)
         self._reweighed = set()

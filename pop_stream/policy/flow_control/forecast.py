@@ -55,7 +55,7 @@ def customer_shares(
             ready=flow.ready,
             in_flight=flow.in_flight,
             weight=flow.share.weight,
-            share=round(flow.served_by(now) / flow.share.weight / mean, 4) if mean else 1.0,
+            share=round(flow.served_by(now) / flow.due_weight / mean, 4) if mean else 1.0,
             wait_s=round(flow.wait_s, 6),
             held_by=flow.held_by,
         )
@@ -69,7 +69,7 @@ def mean_service(backlog: Backlog, now: float) -> float:
     Customers that are paused, or at a limit of their own, are left out.
     """
     waiting = [flow for flow in backlog.queue.flows() if flow.is_eligible]
-    weights = sum(flow.share.weight for flow in waiting)
+    weights = sum(flow.due_weight for flow in waiting)
     return sum(flow.served_by(now) for flow in waiting) / weights if weights else 0.0
 
 

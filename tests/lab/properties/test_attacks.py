@@ -5,11 +5,8 @@ import pytest
 from pop_stream.lab.adversary.attacks import ATTACKS
 from pop_stream.lab.adversary.judgement import Court
 
-OPEN = {"many_insights", "pullers_away"}
-"""Of pools, which divide by insight: docs/explanation/what-a-customer-can-try.md has them."""
 
-
-@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - OPEN))
+@pytest.mark.parametrize("name", sorted(ATTACKS))
 def test_what_once_won_gains_nothing(name):
     attack = ATTACKS[name]
     assert attack.faults(attack.judge(Court())) == []

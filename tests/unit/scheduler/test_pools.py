@@ -1,5 +1,6 @@
 """Insights of one pool on one scheduler: lending, taking back, and being asked."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ from msgspec import Raw
 from pool_world import PARTITIONS, TOPICS, PoolWorld
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pop_stream.model.definitions import Customer, Insight
+from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.model.events.codec import decode_query_reply, encode
 from pop_stream.model.events.scheduling import (
     InsightAgendasRouted,
@@ -18,6 +19,7 @@ from pop_stream.model.events.scheduling import (
     QueueQueried,
 )
 from pop_stream.model.ids import InsightId
+from pop_stream.policy.flow_control.pool_sharing import LENT_AFTER_S
 from pop_stream.scheduler.metrics import SchedulerCollector
 
 
@@ -103,6 +105,46 @@ async def test_a_minimum_is_kept_against_any_weight():
     await world.place("b", 30)
     await world.end("a", *world.out["a"][:10])
     assert (len(world.out["a"]), len(world.out["b"])) == (17, 3)
+
+
+async def test_an_insight_that_nobody_pulls_lends_the_slots_of_its_topic():
+    world = PoolWorld(pooled("a"), pooled("b"))
+    await world.place("a", 30)
+    await world.place("b", 30)
+    assert (len(world.out["a"]), len(world.out["b"])) == (10, 0)
+    world.clock.move(timedelta(seconds=LENT_AFTER_S))
+    await world.handle(InsightTick(insight_id="b"))
+    assert (len(world.out["a"]), len(world.out["b"])) == (10, 10)
+    await world.end("a", world.out["a"][0])
+    assert (len(world.out["a"]), len(world.out["b"])) == (10, 10), "19 are out of 10"
+
+
+async def test_one_customer_in_many_insights_has_one_share_of_the_pool():
+    world = PoolWorld(
+        pooled("a"), pooled("b"), pooled("c"), capacity=12, divided_among="customers"
+    )
+    for insight_id, customer in (("a", "one"), ("b", "one"), ("c", "one"), ("c", "two")):
+        await world.place(insight_id, 90, customer)
+    for insight_id, changed in world.handler.changed_divisions().items():
+        await world.handle(InsightTick(insight_id=insight_id, divisions=dict(changed)))
+    assert world.handler.changed_divisions() == {}
+    for _ in range(12):
+        world.clock.move(timedelta(seconds=1.5))
+        for insight_id in "abc":
+            await world.end(insight_id, *world.waiting(insight_id), noop=1.5)
+    by_customer = Counter(world.customers[one] for one in world.ended)
+    assert by_customer["two"] / by_customer.total() == pytest.approx(1 / 2, abs=0.05)
+
+
+async def test_a_pool_that_is_not_divided_among_customers_any_more_has_whole_weights():
+    world = PoolWorld(pooled("a"), pooled("b"), divided_among="customers")
+    for insight_id in "ab":
+        await world.place(insight_id, 30)
+        await world.handle(InsightTick(insight_id=insight_id, divisions={"acme": 2}))
+    assert world.handler.changed_divisions() == {}
+    pools = {"gpu": ResourcePool(id="gpu", max_in_flight=10)}
+    world.definitions.current = replace(world.definitions.current, pools=pools, version=2)
+    assert world.handler.changed_divisions() == {"a": {"acme": 1}, "b": {"acme": 1}}
 
 
 async def test_insights_of_a_pool_share_a_partition():

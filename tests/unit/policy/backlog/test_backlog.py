@@ -704,7 +704,7 @@ def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
     )  # fmt: skip
     written = msgspec.json.decode(msgspec.json.encode(kept))
     assert written["records"] == [[ref_of(1, 2), CLAIMED, 2, 5, 4, None, 0.0]]
-    assert written["fairness"] == {"acme": [2.0, 7, 1, 0.0, 0.0, 1.0, {"k": [1.5, 3]}]}
+    assert written["fairness"] == {"acme": [2.0, 7, 1, 0.0, 0.0, 1.0, {"k": [1.5, 3]}, 1]}
     assert (written["gone"], written["next_page"]) == ({"1": "f"}, 2)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
     short = msgspec.convert([3, READY], AgendaRecord)

@@ -2,7 +2,12 @@
 
 import pytest
 
-from pop_stream.policy.flow_control.pool_sharing import PoolDemand, pool_limits
+from pop_stream.policy.flow_control.pool_sharing import (
+    COUNTED_FOR_S,
+    PoolDemand,
+    SharedPool,
+    pool_limits,
+)
 
 
 def pool_demand(
@@ -76,3 +81,38 @@ def test_who_is_given_less_since_others_keep_more_may_have_more_than_that_too():
         pool_demand("c", 9),
     ]
     assert pool_limits(9, three) == {"a": 6, "b": 3, "c": 0}
+
+
+def test_what_is_owed_decides_only_about_parts_of_slots():
+    three = [pool_demand(one, 9) for one in "abc"]
+    assert pool_limits(7, three, {"c": 1.0}) == {"a": 2, "b": 2, "c": 3}
+    assert pool_limits(6, three, {"c": 1.0}) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_nobody_is_owed_anything_by_an_insight_that_wants_no_more():
+    pool = SharedPool()
+    alone = [PoolDemand("a", 1, 0, 9, 0), PoolDemand("b", 1, 0, 0, 0)]
+    assert pool.limits(1, alone, 0.0)["a"] == 1
+    now_both = [PoolDemand("a", 1, 0, 9, 0, held_s=500.0), PoolDemand("b", 1, 0, 9, 0)]
+    assert pool.limits(1, now_both, 500.0) == {"a": 1, "b": 0}
+
+
+def test_weights_are_divided_by_the_insights_in_which_a_customer_is_active():
+    pool = SharedPool()
+    active = {"i": {"ann": 1, "bob": 1}, "j": {"ann": 1}, "k": {"ann": 2}}
+    assert pool.changed_divisions(active, 0.0) == {
+        "i": {"ann": 3},
+        "j": {"ann": 3},
+        "k": {"ann": 3},
+    }
+    known = {"i": {"ann": 3, "bob": 1}, "j": {"ann": 3}, "k": {"ann": 3}}
+    assert pool.changed_divisions(known, 1.0) == {}
+
+
+def test_an_insight_counts_for_a_customer_for_a_while():
+    pool = SharedPool()
+    both = {"i": {"ann": 2}, "j": {"ann": 2}}
+    assert pool.changed_divisions(both, 0.0) == {}
+    one = {"i": {"ann": 2}, "j": {}}
+    assert pool.changed_divisions(one, COUNTED_FOR_S / 2) == {}
+    assert pool.changed_divisions(one, COUNTED_FOR_S) == {"i": {"ann": 1}}
