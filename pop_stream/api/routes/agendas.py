@@ -280,7 +280,7 @@ def _bulk_route(commands: CommandEndpoints) -> Route:
             RouteResponse("What would be done.", (BulkResult,)),
             RouteResponse("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
         ),
-        (*_ERRORS, UnavailableError),
+        (*_ERRORS, UnavailableError, RateLimitError),
         body_models=(BulkCommand,),
         access=Access(role=Role.OPERATE),
     )

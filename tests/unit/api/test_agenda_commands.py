@@ -275,6 +275,13 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
         "not_possible": {},
     }
     assert {event["agenda_id"] for event in published(api)} == {"run", "wait", "held"}
+    begun, done = api.audit.log
+    wish = {"action": "cancel", "filter": {"insight_id": ["files"]}, "reason": "wrong input"}
+    assert (begun.action, begun.kind, begun.object_id) == ("commanded", "agendas", "cancel")
+    assert json.loads(begun.after) == wish
+    assert done.action == "finished"
+    assert json.loads(done.after) == wish | {"matched": 5, "commanded": 3}
+    assert begun.request_id == done.request_id
 
 
 @pytest.mark.parametrize(
