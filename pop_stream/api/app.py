@@ -193,6 +193,7 @@ def _commands(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> C
         clock=ports.clock,
         body_reader=body_reader,
         settings=settings,
+        audit_log=ports.audit,
     )
 
 

@@ -21,6 +21,8 @@ MAX_FILTER_VALUES: Final = 10_000
 Reason = Annotated[str, StringConstraints(max_length=500)]
 Title = Annotated[str, StringConstraints(max_length=500)]
 Ids = Annotated[tuple[Id, ...], Field(max_length=MAX_FILTER_VALUES)]
+FilterPriority = Annotated[int, Field(ge=1, le=9), WHOLE_NUMBER]
+FilterAttempt = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE_NUMBER]
 
 
 class CommandRequest(BaseModel):
@@ -72,8 +74,20 @@ class Selection(BaseModel):
     external_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     correlation_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     state: Annotated[tuple[State, ...], Field(max_length=len(State))] = ()
+    template_id: Annotated[tuple[OwnId, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
+    priority: Annotated[tuple[FilterPriority, ...], Field(max_length=9)] = ()
+    attempt: Annotated[tuple[FilterAttempt, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
+    puller_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
+    waiting_for: Annotated[tuple[WaitReason, ...], Field(max_length=8)] = ()
+    stopping: Annotated[tuple[StopReason, ...], Field(max_length=8)] = ()
     accepted_from: InstantField | None = None
     accepted_before: InstantField | None = None
+    emitted_from: InstantField | None = None
+    emitted_before: InstantField | None = None
+    started_from: InstantField | None = None
+    started_before: InstantField | None = None
+    ended_from: InstantField | None = None
+    ended_before: InstantField | None = None
 
 
 class BulkCommand(Reprioritisation):
@@ -135,6 +149,8 @@ class ListedAgenda(ResponseModel, frozen=True):
     link_id: str | None
     external_id: ExternalId
     correlation_id: Annotated[str | None, Meta(description="Of the request it came from.")]
+    template_id: Annotated[str | None, Meta(description="Of the template it was made from.")]
+    puller_id: Annotated[str | None, Meta(description="Who has, or had, its latest attempt.")]
     priority: int
     percent: Percent
     message: str
@@ -151,6 +167,7 @@ class SelectedAgendas(ResponseModel, frozen=True):
     """A page of agendas of which only some fields were asked for; else as `AgendaList`."""
 
     total: int
+    total_is_capped: bool
     agendas: Sequence[Mapping[str, Any]]
     next: str | None
 
@@ -159,10 +176,13 @@ class AgendaList(ResponseModel, frozen=True):
     """A page of agendas.
 
     Attributes:
-        total: All that fit the filter; exact.
-        next: The `cursor` of the next page; null on the last one.
+        total: How many fit the filter, up to 10,000.
+        total_is_capped: Whether more may fit than `total` says; else it is exact.
+        next: The `cursor` of the next page; null on the last one. A page may have fewer agendas
+            than its limit, or none, and not be the last.
     """
 
     total: int
+    total_is_capped: bool
     agendas: list[ListedAgenda]
     next: str | None

@@ -17,7 +17,12 @@ from pop_stream.operations.errors import UsageError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from pop_stream.api_models.commands import BulkResult, ListedAgenda, Selection
+    from pop_stream.api_models.commands import (
+        AgendaList,
+        BulkResult,
+        ListedAgenda,
+        Selection,
+    )
     from pop_stream.client.client import Client
 
 app = typer.Typer(
@@ -25,8 +30,18 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FIELDS: Final = ("customer", "insight", "link", "external", "correlation", "title", "state")
-"""What agendas may be chosen by; each may be given several times, and any value fits."""
+_ID_FIELDS: Final = (
+    "customer", "insight", "link", "external", "correlation", "template", "puller"
+)  # fmt: skip
+_PLAIN_FIELDS: Final = ("title", "state", "priority", "attempt", "waiting_for", "stopping")
+_INSTANT_FIELDS: Final = tuple(
+    f"{step}_{side}"
+    for step in ("accepted", "emitted", "started", "ended")
+    for side in ("from", "before")
+)
+FIELDS: Final = (*_ID_FIELDS, *_PLAIN_FIELDS, *_INSTANT_FIELDS)
+"""What agendas may be chosen by. Each but an instant may be given several times, and any value
+fits; the last of several instants counts."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Agendas by id.")]
 Where = Annotated[
@@ -36,7 +51,7 @@ Where = Annotated[
 Reason = Annotated[str, typer.Option(help="Shown with the agenda and in its events.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
-_Chosen = dict[str, list[str]]
+_Chosen = dict[str, list[str] | str]
 
 T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
@@ -57,11 +72,12 @@ def list_agendas(
 ) -> None:
     """Show agendas that fit, newest first."""
     selection = _selection(_chosen(ids, where))
-    total, found = with_api(lambda client: _list(client, selection, limit))
+    page, found = with_api(lambda client: _list(client, selection, limit))
     if as_json:
-        emit({"total": total, "agendas": json.loads(msgspec.json.encode(found))})
+        listed = json.loads(msgspec.json.encode(found))
+        emit({"total": page.total, "total_is_capped": page.total_is_capped, "agendas": listed})
     else:
-        _table(found, total)
+        _table(found, page)
 
 
 @app.command()
@@ -188,8 +204,13 @@ def _chosen(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Chosen:
         if name not in FIELDS or not has_value:
             msg = f"--where {condition}: write FIELD=VALUE, with one of {', '.join(FIELDS)}"
             raise UsageError(msg)
-        key = name if name in {"state", "title"} else f"{name}_id"
-        chosen.setdefault(key, []).append(value)
+        if name in _INSTANT_FIELDS:
+            chosen[name] = value
+            continue
+        key = f"{name}_id" if name in _ID_FIELDS else name
+        values = chosen.setdefault(key, [])
+        assert isinstance(values, list)  # noqa: S101  instants alone are not
+        values.append(value)
     return chosen
 
 
@@ -239,22 +260,22 @@ def _show(result: "BulkResult") -> None:
 
 async def _list(
     client: "Client", selection: "Selection", limit: int
-) -> "tuple[int, list[ListedAgenda]]":
-    """How many fit, and the newest of them."""
+) -> "tuple[AgendaList, list[ListedAgenda]]":
+    """The last page that was read, and the newest that fit."""
     page = await client.page(selection, limit=min(_MAX_OF_A_PAGE, limit))
-    total, found = page.total, [*page.agendas]
+    found = [*page.agendas]
     while page.next is not None and len(found) < limit:
         wanted = min(_MAX_OF_A_PAGE, limit - len(found))
         page = await client.page(selection, limit=wanted, cursor=page.next)
-        total = page.total
         found += page.agendas
-    return total, found
+    return page, found
 
 
-def _table(found: "Sequence[ListedAgenda]", total: int) -> None:
+def _table(found: "Sequence[ListedAgenda]", page: "AgendaList") -> None:
     rows = [[_text(getattr(one, column)) for column in _COLUMNS] for one in found]
     console().print(table(_COLUMNS, rows))
-    console().print(f"{len(found)} of {total}")
+    more = " or more" if page.total_is_capped else ""
+    console().print(f"{len(found)} of {page.total}{more}")
 
 
 def _text(value: object) -> str:

@@ -117,7 +117,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             on_defined=publication.wake,
             questions=await enter(KafkaQueueQueries(settings, publish, definitions)),
             keys=PostgresKeys(pool, limits),
-            audit=PostgresAuditLog(pool),
+            audit=PostgresAuditLog(pool, limits),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             quota_ledger=(

@@ -50,6 +50,7 @@ class AlternateIds(NamedTuple):
 
     external_id: str | None = None
     correlation_id: str | None = None
+    template_id: str | None = None
 
 
 class _Params(msgspec.Struct, rename={"pops": "externalId"}):
@@ -61,9 +62,14 @@ class _Trace(msgspec.Struct):
     correlation_id: str | None = None
 
 
+class _Template(msgspec.Struct):
+    id: str | None = None
+
+
 class _Body(msgspec.Struct):
     params: _Params | None = None
     trace: _Trace | None = None
+    template: _Template | None = None
 
 
 _BODY: Final = msgspec.json.Decoder(_Body)
@@ -82,7 +88,8 @@ def alternate_ids(body: bytes) -> AlternateIds:
     params = parsed.params or _Params()
     named = params.pops if params.external_id is UNSET else params.external_id
     traced = parsed.trace.correlation_id if parsed.trace else None
-    return AlternateIds(_short(named), _short(traced))
+    template_id = parsed.template.id if parsed.template else None
+    return AlternateIds(_short(named), _short(traced), _short(template_id))
 
 
 def _short(name: object) -> str | None:

@@ -280,7 +280,9 @@ class CustomerLimits:
 DEFAULT_LIMITS: Final = CustomerLimits()
 
 
-AuditAction = Literal["created", "replaced", "changed", "deleted", "rotated", "revoked"]
+AuditAction = Literal[
+    "created", "replaced", "changed", "deleted", "rotated", "revoked", "commanded", "finished"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -264,6 +264,28 @@ def expand(template: AgendaTemplate, call: TemplateCall, *, version: int) -> Age
     return parse_agenda(document)
 
 
+def fill(document: Mapping[str, object], names: Mapping[str, object]) -> dict[str, object]:
+    """A submission, an agenda or a template's run, with tokens of these names filled in.
+
+    References that the agenda's own run resolves stay as they are.
+
+    Args:
+        document: With its tokens.
+        names: The document behind each name.
+
+    Raises:
+        SubmissionError: If a token names nothing, or leads nowhere.
+    """
+    expansion = _TokenExpansion(names)
+    filled = {
+        key: expansion.fill(node, key, "operations" if key == "operations" else "")
+        for key, node in document.items()
+    }
+    if expansion.issues:
+        raise SubmissionError(expansion.issues)
+    return filled
+
+
 def _bindings(template: AgendaTemplate, call: TemplateCall) -> Mapping[str, object]:
     """The document behind each name; a parameter that has no value is absent."""
     given = {

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
+from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
+
+MAX_COUNTED: Final = 10_000
+"""Agendas that are counted; more are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,20 +19,37 @@ class AgendaFilter:
 
     Attributes:
         ids: Matches any of these; empty matches all, in every field.
-        accepted_from: Accepted at this instant or later.
-        accepted_before: Accepted before this instant.
+        external_ids: By what its submitter calls it.
+        correlation_ids: By the request it came from.
+        template_ids: By the template it was made from.
+        attempts: By the number of the attempt it is in, or ended in.
+        puller_ids: By who has, or had, its latest attempt.
+        accepted_from: Accepted at this instant or later; the other instants likewise.
+        accepted_before: Accepted before this instant; the other instants likewise.
     """
 
     ids: tuple[str, ...] = ()
     customer_ids: tuple[str, ...] = ()
     insight_ids: tuple[str, ...] = ()
     link_ids: tuple[str, ...] = ()
+    template_ids: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
     external_ids: tuple[str, ...] = ()
     correlation_ids: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
+    priorities: tuple[int, ...] = ()
+    attempts: tuple[int, ...] = ()
+    puller_ids: tuple[str, ...] = ()
+    waiting_for: tuple[WaitReason, ...] = ()
+    stopping: tuple[StopReason, ...] = ()
     accepted_from: datetime | None = None
     accepted_before: datetime | None = None
+    emitted_from: datetime | None = None
+    emitted_before: datetime | None = None
+    started_from: datetime | None = None
+    started_before: datetime | None = None
+    ended_from: datetime | None = None
+    ended_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +73,40 @@ class AgendaListItem:
         percent: As `Summary.percent`, which would need the operations.
         external_id: Its submitter's own name for it; None without one.
         correlation_id: Of the request it came from; None if it came without one.
+        template_id: Of the template it was made from; None for none.
     """
 
     summary: Summary
     percent: float
     external_id: str | None = None
     correlation_id: str | None = None
+    template_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgendaPage:
+    """A page of a list.
+
+    Attributes:
+        next: The position that the next page begins after; None on the last page. A page may
+            have fewer agendas than were asked for, or none, and still not be the last.
+    """
+
+    agendas: Sequence[AgendaListItem]
+    next: AgendaCursor | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgendaCount:
+    """How many agendas match.
+
+    Attributes:
+        agendas: At most `MAX_COUNTED`.
+        is_capped: Whether there may be more.
+    """
+
+    agendas: int
+    is_capped: bool
 
 
 class AgendaStore(Protocol):
@@ -71,7 +120,10 @@ class AgendaStore(Protocol):
         after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> Sequence[Summary]:
-        """At most `limit` agendas in the order of acceptance, without operations and bodies."""
+        """At most `limit` agendas in the order of acceptance, without operations and bodies.
+
+        Fewer only if there are no more, however long that takes to find out.
+        """
         ...
 
     async def page(
@@ -81,12 +133,12 @@ class AgendaStore(Protocol):
         limit: int,
         after: AgendaCursor | None = None,
         newest_first: bool = True,
-    ) -> Sequence[AgendaListItem]:
-        """The same agendas, each with its progress."""
+    ) -> AgendaPage:
+        """The same agendas, each with its progress; at a bounded cost, so it may be short."""
         ...
 
-    async def count(self, wanted: AgendaFilter) -> int:
-        """How many agendas match; exact."""
+    async def count(self, wanted: AgendaFilter) -> AgendaCount:
+        """How many agendas match, at a bounded cost: exact, or the least there are."""
         ...
 
     async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from pop_stream.model.revisions import AuditRecord
+
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
@@ -38,7 +40,16 @@ class AuditFilter:
 
 
 class AuditLog(Protocol):
-    """Reads the audit log."""
+    """Reads the audit log; writes what is no part of a change of a row."""
+
+    async def record(self, entry: AuditRecord) -> None:
+        """Write an entry, before what it says is done.
+
+        Raises:
+            RateLimitError: If a customer made as many changes lately as it may.
+            UnavailableError: If the database is away.
+        """
+        ...
 
     async def entries(
         self, wanted: AuditFilter, *, before: int | None, limit: int

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,15 @@ from pop_stream.model.errors import UnstorableError
 from pop_stream.model.events.base import OperationProgress
 from pop_stream.policy.lifecycle.states import TERMINAL, State
 from pop_stream.policy.lifecycle.summary import Summary
-from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaListItem
+from pop_stream.ports.agendas import (
+    MAX_COUNTED,
+    AgendaCount,
+    AgendaCursor,
+    AgendaFilter,
+    AgendaListItem,
+    AgendaPage,
+)
+from pop_stream.postgres.agenda_search import AgendaSearch, Statement
 from pop_stream.postgres.pool import acquire_connection, load_queries
 from pop_stream.postgres.summaries import affected
 from pop_stream.postgres.summary_rows import operation_of, summary_of
@@ -22,22 +31,12 @@ if TYPE_CHECKING:
 
 _SQL: Final = load_queries("agendas")
 
-_ACCEPTED: Final = "coalesce(accepted_at, '-infinity')"
-
-_PROGRESS: Final = ", percent, external_id, correlation_id"
-
-_CONDITIONS: Final[Mapping[str, str]] = {
-    "ids": "agenda_id = any({}::text[])",
-    "customer_ids": "customer_id = any({}::text[])",
-    "insight_ids": "insight_id = any({}::text[])",
-    "link_ids": "link_id = any({}::text[])",
-    "titles": "title = any({}::text[])",
-    "external_ids": "external_id = any({}::text[])",
-    "correlation_ids": "correlation_id = any({}::text[])",
-    "states": "state = any({}::text[])",
-    "accepted_from": f"{_ACCEPTED} >= {{}}::timestamptz",
-    "accepted_before": f"{_ACCEPTED} < {{}}::timestamptz",
-}
+_COLUMNS: Final = (
+    "agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority, "
+    "operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, "
+    "emitted_at, started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, "
+    "stopping, history, callback_url, appended, external_id, correlation_id, template_id"
+)
 
 
 class PostgresAgendas:
@@ -55,8 +54,9 @@ class PostgresAgendas:
         newest_first: bool = True,
     ) -> Sequence[Summary]:
         """At most `limit` agendas, by acceptance; see the port."""
-        rows = await self._select("", wanted, limit, after, newest_first=newest_first)
-        return [summary_of(row, {}) for row in rows]
+        search = AgendaSearch(_SQL, wanted, newest_first=newest_first)
+        statement = search.page(_COLUMNS, limit, after)
+        return [summary_of(row, {}) for row in await self._fetch(statement)]
 
     async def page(
         self,
@@ -65,26 +65,38 @@ class PostgresAgendas:
         limit: int,
         after: AgendaCursor | None = None,
         newest_first: bool = True,
-    ) -> Sequence[AgendaListItem]:
+    ) -> AgendaPage:
         """The same, each with how far it is; see the port."""
-        rows = await self._select(_PROGRESS, wanted, limit, after, newest_first=newest_first)
-        return [
-            AgendaListItem(
-                summary_of(row, {}),
-                row["percent"],
-                row["external_id"],
-                row["correlation_id"],
-            )
-            for row in rows
-        ]
+        search = AgendaSearch(_SQL, wanted, newest_first=newest_first, is_windowed=True)
+        statement = search.page(_COLUMNS, limit + 1, after)
+        try:
+            async with self._snapshot() as connection:
+                rows = await _run(connection, statement)
+                end = None
+                if search.has_window and (len(rows) <= limit or not search.is_one_list):
+                    end = await _position(connection, search.window_end(after))
+                if end is not None and not search.is_one_list:
+                    # Windows of several lists: only up to the first one's end are they whole.
+                    bounded = search.page(_COLUMNS, limit + 1, after, until=end)
+                    rows = await _run(connection, bounded)
+        except UnstorableError:
+            rows, end = [], None  # asked for an id that no row can hold
+        shown = [_listed(row) for row in rows[:limit]]
+        return AgendaPage(shown, _cursor(rows[limit - 1]) if len(rows) > limit else end)
 
-    async def count(self, wanted: AgendaFilter) -> int:
+    async def count(self, wanted: AgendaFilter) -> AgendaCount:
         """How many agendas fit; see the port."""
-        values: list[object] = []
-        conditions = _conditions(wanted, values)
-        query = _SQL["count"].format(filter=" and ".join(conditions) or "true")
-        rows = await self._fetch(query, values)
-        return int(rows[0]["count"]) if rows else 0
+        search = AgendaSearch(_SQL, wanted, is_windowed=True)
+        end = None
+        try:
+            async with self._snapshot() as connection:
+                rows = await _run(connection, search.count(MAX_COUNTED + 1))
+                found = int(rows[0]["count"])
+                if search.has_window and found <= MAX_COUNTED:
+                    end = await _position(connection, search.window_end(None))
+        except UnstorableError:
+            return AgendaCount(0, is_capped=False)
+        return AgendaCount(min(found, MAX_COUNTED), found > MAX_COUNTED or end is not None)
 
     async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         """The same summaries with bodies and operations; see the port."""
@@ -110,65 +122,47 @@ class PostgresAgendas:
     async def delete(self, agenda_ids: Sequence[str]) -> Sequence[str]:
         """Remove those that have ended; see the port."""
         ended = sorted(state.value for state in TERMINAL)
-        return [
-            row["agenda_id"] for row in await self._fetch(_SQL["delete"], [agenda_ids, ended])
-        ]
+        statement = Statement(_SQL["delete"], [agenda_ids, ended])
+        return [row["agenda_id"] for row in await self._fetch(statement)]
 
-    async def _select(
-        self,
-        more: str,
-        wanted: AgendaFilter,
-        limit: int,
-        after: AgendaCursor | None,
-        *,
-        newest_first: bool,
-    ) -> Sequence[Any]:
-        values: list[object] = []
-        conditions = _conditions(wanted, values)
-        if after is not None:
-            values += [after.accepted_at, after.agenda_id]
-            sign, at = "<" if newest_first else ">", len(values) - 1
-            conditions.append(
-                f"({_ACCEPTED}, agenda_id) {sign} "
-                f"(coalesce(${at}::timestamptz, '-infinity'), ${at + 1}::text)"
-            )
-        values.append(limit)
-        query = _SQL["find"].format(
-            filter=" and ".join(conditions) or "true",
-            direction="desc" if newest_first else "asc",
-            more=more,
-            limit=f"${len(values)}",
-        )
-        return await self._fetch(query, values)
-
-    async def _fetch(self, query: str, values: Sequence[object]) -> Sequence[Any]:
+    async def _fetch(self, statement: Statement) -> Sequence[Any]:
         try:
             async with acquire_connection(self._pool) as connection:
-                return await connection.fetch(query, *values)
+                return await _run(connection, statement)
         except UnstorableError:
             return []  # asked for an id that no row can hold
 
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator["Connection"]:
+        """A connection whose statements all see the same agendas."""
+        async with (
+            acquire_connection(self._pool) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            yield connection
 
-def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
-    """What the filter says as SQL; its values are added to the list, by position."""
-    values_by_name = {
-        "ids": wanted.ids,
-        "customer_ids": wanted.customer_ids,
-        "insight_ids": wanted.insight_ids,
-        "link_ids": wanted.link_ids,
-        "titles": wanted.titles,
-        "external_ids": wanted.external_ids,
-        "correlation_ids": wanted.correlation_ids,
-        "states": [state.value for state in wanted.states],
-        "accepted_from": wanted.accepted_from,
-        "accepted_before": wanted.accepted_before,
-    }
-    conditions: list[str] = []
-    for name, value in values_by_name.items():
-        if value:
-            values.append(value)
-            conditions.append(_CONDITIONS[name].format(f"${len(values)}"))
-    return conditions
+
+async def _run(connection: "Connection", statement: Statement) -> Sequence[Any]:
+    return await connection.fetch(statement.query, *statement.values)
+
+
+async def _position(connection: "Connection", statement: Statement) -> AgendaCursor | None:
+    rows = await _run(connection, statement)
+    return _cursor(rows[0]) if rows else None
+
+
+def _cursor(row: Any) -> AgendaCursor:  # noqa: ANN401  # a record of the driver
+    return AgendaCursor(row["accepted_at"], row["agenda_id"])
+
+
+def _listed(row: Any) -> AgendaListItem:  # noqa: ANN401  # a record of the driver
+    return AgendaListItem(
+        summary_of(row, {}),
+        row["percent"],
+        row["external_id"],
+        row["correlation_id"],
+        row["template_id"],
+    )
 
 
 _RETENTION_SQL: Final = load_queries("retention")

@@ -75,6 +75,13 @@ class PostgresAuditLog:
     """The port `AuditLog`."""
 
     pool: "Pool"
+    limits: CustomerLimits = DEFAULT_LIMITS
+
+    async def record(self, entry: AuditRecord) -> None:
+        """Write an entry; see the port."""
+        async with acquire_connection(self.pool) as connection:
+            await check_change_rate(connection, entry.author, self.limits)
+            await record_audit_entry(connection, entry)
 
     async def entries(
         self, wanted: AuditFilter, *, before: int | None, limit: int

@@ -33,7 +33,7 @@ _STATE_VALUES: Final[Mapping[State, str]] = {state: state.value for state in Sta
 
 
 def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
-    """The row of type `agenda_row` for `upsert_agendas`, in the order of its columns."""
+    """The row of type `described_agenda_row` for `upsert_agendas`, in column order."""
     return (
         summary.agenda_id,
         version,

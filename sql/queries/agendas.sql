@@ -1,20 +1,27 @@
--- name: find
--- Agendas that fit, without their operations and bodies, in order of acceptance. The places
--- of the filter, of the direction and of more columns are filled in by the store.
-select
-    agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
-    operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, emitted_at,
-    started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, stopping, history,
-    callback_url, appended{more}
-from agendas
+-- name: listed
+-- Agendas of a source that fit, in order of acceptance. The places are filled in by the search.
+select {columns}
+from {source} as agendas
 where {filter}
 order by coalesce(accepted_at, '-infinity') {direction}, agenda_id {direction}
 limit {limit};
 
--- name: count
--- How many agendas fit.
-select count(*) from agendas
-where {filter};
+-- name: counted
+-- How many agendas of a source fit, counted up to a limit.
+select count(*)
+from (
+    select
+    from {source} as agendas
+    where {filter}
+    limit {limit}
+) as counted;
+
+-- name: window_end
+-- Where the first of a source's windows ends that does not reach the end of the list.
+select accepted_at, agenda_id
+from {source} as agendas
+order by coalesce(accepted_at, '-infinity') {direction}, agenda_id {direction}
+limit 1;
 
 -- name: bodies
 -- Agendas as they were accepted.

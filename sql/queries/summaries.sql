@@ -31,9 +31,9 @@ insert into agendas as known (
     body, operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
     waiting_until, waiting_for, stopping, history, callback_url, appended,
-    external_id, correlation_id
+    external_id, correlation_id, template_id
 )
-select given_row.* from unnest($1::agenda_row[]) as given_row
+select given_row.* from unnest($1::described_agenda_row[]) as given_row
 on conflict (agenda_id) do update set
     version = excluded.version,
     state = excluded.state,
@@ -64,6 +64,7 @@ on conflict (agenda_id) do update set
     appended = excluded.appended,
     external_id = coalesce(excluded.external_id, known.external_id),
     correlation_id = coalesce(excluded.correlation_id, known.correlation_id),
+    template_id = coalesce(excluded.template_id, known.template_id),
     updated_at = now()
 where known.version = excluded.version - 1;
 

@@ -15,7 +15,7 @@ from lifecycle_events import (
 from memory_summaries import MemorySummaries
 
 from pop_stream.policy.lifecycle.states import State
-from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
+from pop_stream.ports.agendas import AgendaCount, AgendaCursor, AgendaFilter
 from pop_stream.postgres.agendas import PostgresAgendas
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
@@ -30,7 +30,8 @@ def params(text):
 
 
 TRACED = msgspec.Raw(
-    b'{"id": "a", "params": {"external_id": "ticket-9"}, "trace": {"correlation_id": "req-7"}}'
+    b'{"id": "a", "params": {"external_id": "ticket-9"}, "trace": {"correlation_id": "req-7"}, '
+    b'"template": {"id": "night@acme", "version": 2}}'
 )
 
 
@@ -110,13 +111,34 @@ async def test_all_are_listed_newest_first_and_those_never_accepted_last(agendas
         ({"accepted_from": at(2)}, ["a4", "a3", "a2"]),
         ({"accepted_before": at(2)}, ["a1", "a5"]),
         ({"accepted_from": at(2), "accepted_before": at(4)}, ["a3", "a2"]),
+        ({"template_ids": ("night@acme", "x")}, ["a4"]),
+        ({"priorities": (3, 9)}, ["a4", "a3", "a2", "a1"]),
+        ({"priorities": (1,)}, []),
+        ({"attempts": (1,), "customer_ids": ("acme", "bolt")}, ["a4", "a3", "a2", "a1"]),
+        ({"attempts": (2,)}, []),
+        ({"puller_ids": ("p1",)}, ["a3"]),
+        ({"waiting_for": ("retry",)}, []),
+        ({"stopping": ("expired",)}, []),
+        ({"states": (State.FAILED, State.REFUSED)}, []),
+        ({"emitted_from": at(5), "emitted_before": at(9)}, ["a4"]),
+        ({"started_from": at(3), "started_before": at(4)}, ["a3"]),
+        ({"ended_from": at(9)}, ["a4"]),
+        ({"ended_before": at(9)}, []),
         ({"customer_ids": ("nobody",)}, []),
         ({"ids": ("odd\0id",)}, []),
     ],
 )
 async def test_every_field_of_a_filter_narrows(agendas, wanted, fit):
     assert await found(agendas, **wanted) == fit
-    assert await agendas.count(AgendaFilter(**wanted)) == len(fit)
+    assert await agendas.count(AgendaFilter(**wanted)) == AgendaCount(len(fit), is_capped=False)
+    paged, after = [], None
+    while True:
+        page = await agendas.page(AgendaFilter(**wanted), limit=2, after=after)
+        paged += [one.summary.agenda_id for one in page.agendas]
+        after = page.next
+        if after is None:
+            break
+    assert paged == fit
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
@@ -147,8 +169,10 @@ async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agen
     page = await agendas.page(AgendaFilter(), limit=10, newest_first=False)
     got = [
         (one.summary.agenda_id, one.percent, one.external_id, one.correlation_id)
-        for one in page
+        for one in page.agendas
     ]
+    assert [one.template_id for one in page.agendas] == [None] * 4 + ["night@acme"]
+    assert page.next is None
     assert got == [
         ("a5", 0, None, None),
         ("a1", 12.5, 'caf\u00e9 @ "9"', None),
@@ -157,11 +181,12 @@ async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agen
         ("a4", 100, "ticket-9", "req-7"),
     ]
     found = await agendas.find(AgendaFilter(), limit=10, newest_first=False)
-    assert [one.summary for one in page] == list(found)
-    [second] = await agendas.page(
+    assert [one.summary for one in page.agendas] == list(found)
+    second = await agendas.page(
         AgendaFilter(), limit=1, after=AgendaCursor(None, "a5"), newest_first=False
     )
-    assert second == page[1]
+    assert second.agendas == page.agendas[1:2]
+    assert second.next == AgendaCursor(at(1), "a1")
 
 
 async def test_only_what_has_ended_is_removed(agendas):

@@ -1,5 +1,6 @@
 """What the ports of API keys and of the audit log promise, on the fake and on Postgres."""
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -124,6 +125,29 @@ async def test_a_key_is_revoked_once(keys):
     ):
         with pytest.raises(NotFoundError, match="no key"):
             await change
+
+
+async def test_what_changes_no_row_is_recorded_up_to_a_customers_limit(log):
+    entry = AuditRecord(
+        author=ALICE,
+        action="commanded",
+        kind="agendas",
+        object_id="cancel",
+        after={"reason": "wrong \0 input", "filter": {"title": ["<b>"]}},
+    )
+    await log.record(entry)
+    [got] = await log.entries(AuditFilter(kind="agendas"), before=None, limit=2)
+    assert (got.action, got.object_id, got.before) == ("commanded", "cancel", None)
+    assert msgspec.json.decode(got.after) == entry.after
+    acme = Author(principal=Principal("key:acme", "acme", frozenset(Role)), request_id="r2")
+    log = (
+        dataclasses.replace(log, limits=CustomerLimits(changes_per_hour=1))
+        if isinstance(log, PostgresAuditLog)
+        else MemoryKeys(CustomerLimits(changes_per_hour=1))
+    )
+    await log.record(dataclasses.replace(entry, author=acme))
+    with pytest.raises(RateLimitError):
+        await log.record(dataclasses.replace(entry, author=acme))
 
 
 async def test_every_change_of_a_key_is_in_the_audit_log_without_its_hash(keys, log):

@@ -150,6 +150,7 @@ class ApiUnderTest:
     questions: FixedQueryReplies
     store: MemoryDefinitions
     deliveries: MemoryDeliveries
+    audit: MemoryKeys
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -234,6 +235,7 @@ async def open_api(
             behind.questions,
             behind.definition_store,
             behind.deliveries,
+            behind.audit,
         )
 
 

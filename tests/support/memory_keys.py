@@ -7,7 +7,7 @@ import msgspec
 
 from pop_stream.model.api_keys import ApiKey, rotate
 from pop_stream.model.errors import NotFoundError, UnavailableError
-from pop_stream.model.revisions import DEFAULT_LIMITS, Author, CustomerLimits
+from pop_stream.model.revisions import DEFAULT_LIMITS, AuditRecord, Author, CustomerLimits
 from pop_stream.ports.audit import AuditEntry, AuditFilter
 
 
@@ -56,6 +56,24 @@ class MemoryKeys:
         self._put("revoked", revoked, author)
         return revoked
 
+    async def record(self, entry: AuditRecord) -> None:
+        self._expect_answer()
+        self._check_rate(entry.author)
+        self.log.append(
+            AuditEntry(
+                entry_id=len(self.log) + 1,
+                at=datetime.now(UTC),  # noqa: TID251  # the database's clock
+                principal=entry.author.principal.name,
+                customer_id=entry.author.principal.customer_id,
+                request_id=entry.author.request_id,
+                action=entry.action,
+                kind=entry.kind,
+                object_id=entry.object_id,
+                before=None if entry.before is None else msgspec.json.encode(entry.before),
+                after=None if entry.after is None else msgspec.json.encode(entry.after),
+            )
+        )
+
     async def entries(
         self, wanted: AuditFilter, *, before: int | None, limit: int
     ) -> Sequence[AuditEntry]:
@@ -70,11 +88,9 @@ class MemoryKeys:
         ][:limit]
 
     def _check(self, new: ApiKey, author: Author, *, before: Mapping[str, ApiKey]) -> None:
-        customer_id = author.principal.customer_id
-        if customer_id is None:
+        self._check_rate(author)
+        if author.principal.customer_id is None:
             return
-        made = sum(one.customer_id == customer_id for one in self.log)
-        self.limits.check_changes(customer_id, made)
         if new.customer_id is not None:
             active = [
                 one
@@ -82,6 +98,12 @@ class MemoryKeys:
                 if one.customer_id == new.customer_id and one.state(new.created_at) == "active"
             ]
             self.limits.check_keys(new.customer_id, len(active) + 1)
+
+    def _check_rate(self, author: Author) -> None:
+        customer_id = author.principal.customer_id
+        if customer_id is not None:
+            made = sum(one.customer_id == customer_id for one in self.log)
+            self.limits.check_changes(customer_id, made)
 
     def _known(self, key_id: str) -> ApiKey:
         self._expect_answer()

@@ -12,7 +12,14 @@ from pop_stream.model.ids import alternate_ids
 from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
-from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaListItem
+from pop_stream.ports.agendas import (
+    MAX_COUNTED,
+    AgendaCount,
+    AgendaCursor,
+    AgendaFilter,
+    AgendaListItem,
+    AgendaPage,
+)
 from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkScope, ReusableIds
 
 
@@ -130,17 +137,20 @@ class MemorySummaries:
         limit: int,
         after: AgendaCursor | None = None,
         newest_first: bool = True,
-    ) -> Sequence[AgendaListItem]:
-        found = await self.find(wanted, limit=limit, after=after, newest_first=newest_first)
-        return [self._listed(one) for one in found]
+    ) -> AgendaPage:
+        found = await self.find(wanted, limit=limit + 1, after=after, newest_first=newest_first)
+        last = found[limit - 1] if len(found) > limit else None
+        following = AgendaCursor(last.accepted_at, last.agenda_id) if last else None
+        return AgendaPage([self._listed(one) for one in found[:limit]], following)
 
     def _listed(self, one: Summary) -> AgendaListItem:
         now = self.agendas[one.agenda_id]
         return AgendaListItem(one, now.percent, *alternate_ids(now.body))
 
-    async def count(self, wanted: AgendaFilter) -> int:
+    async def count(self, wanted: AgendaFilter) -> AgendaCount:
         self._fail()
-        return len(self._fitting(wanted))
+        found = len(self._fitting(wanted))
+        return AgendaCount(min(found, MAX_COUNTED), found > MAX_COUNTED)
 
     async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         self._fail()
@@ -203,6 +213,20 @@ def _fits(one: Summary, wanted: AgendaFilter) -> bool:
         and (not wanted.external_ids or names.external_id in wanted.external_ids)
         and (not wanted.correlation_ids or names.correlation_id in wanted.correlation_ids)
         and (not wanted.states or one.state in wanted.states)
-        and (wanted.accepted_from is None or at >= wanted.accepted_from)
-        and (wanted.accepted_before is None or at < wanted.accepted_before)
+        and (not wanted.template_ids or names.template_id in wanted.template_ids)
+        and (not wanted.priorities or one.priority in wanted.priorities)
+        and (not wanted.attempts or one.attempt in wanted.attempts)
+        and (not wanted.puller_ids or one.puller_id in wanted.puller_ids)
+        and (not wanted.waiting_for or one.waiting_for in wanted.waiting_for)
+        and (not wanted.stopping or one.stopping in wanted.stopping)
+        and _is_within(at, wanted.accepted_from, wanted.accepted_before)
+        and _is_within(one.emitted_at, wanted.emitted_from, wanted.emitted_before)
+        and _is_within(one.started_at, wanted.started_from, wanted.started_before)
+        and _is_within(one.ended_at, wanted.ended_from, wanted.ended_before)
     )
+
+
+def _is_within(at: datetime | None, first: datetime | None, before: datetime | None) -> bool:
+    if at is None:
+        return first is None and before is None
+    return (first is None or at >= first) and (before is None or at < before)

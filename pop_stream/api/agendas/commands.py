@@ -5,9 +5,9 @@ answered at once; the scheduler, which alone decides, checks again when the comm
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from aiohttp import web
@@ -19,6 +19,7 @@ from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
+from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api_models.commands import (
     BulkAction,
@@ -35,12 +36,14 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent
+from pop_stream.model.revisions import AuditRecord, Author
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.rerun import has_effect, must_reach_scheduler, restart_event
 from pop_stream.policy.lifecycle.states import OUTCOMES, TERMINAL, State
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaStore
+from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.summaries import SummaryReader
@@ -55,7 +58,7 @@ _log = structlog.get_logger()
 class CommandEndpoints:
     """The handlers of commands for agendas."""
 
-    def __init__(  # every port that commands need, named once
+    def __init__(  # noqa: PLR0913  # every port that commands need, named once
         self,
         *,
         summaries: SummaryReader,
@@ -64,7 +67,9 @@ class CommandEndpoints:
         clock: Clock,
         body_reader: body.BodyReader,
         settings: Settings,
+        audit_log: AuditLog,
     ) -> None:
+        self._audit_log = audit_log
         self._summaries = summaries
         self._agendas = agendas
         self._publisher = publisher
@@ -119,6 +124,8 @@ class CommandEndpoints:
         states: Counter[State] = Counter()
         not_possible: Counter[SkipReason] = Counter()
         commanded = 0
+        if not command_request.dry_run:
+            await self._audit("commanded", command_request, request)
         async for agendas in self._pages(wanted):
             due = [one for one in agendas if _is_applicable(command_request, one)]
             states.update(one.state for one in agendas)
@@ -133,9 +140,34 @@ class CommandEndpoints:
             skipped={state: number for state, number in states.items() if number},
             not_possible=dict(not_possible),
         )
+        if not command_request.dry_run:
+            counts = {"matched": result.matched, "commanded": commanded}
+            await self._audit("finished", command_request, request, counts)
         _log.info("agendas.commanded", action=command_request.action, commanded=commanded)
         status = HTTPStatus.OK if command_request.dry_run else HTTPStatus.ACCEPTED
         return json_response(result, status=status)
+
+    async def _audit(
+        self,
+        step: Literal["commanded", "finished"],
+        command_request: BulkCommand,
+        request: web.Request,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
+        """Record the command before anything is done, and what came of it.
+
+        If the second is missing, the command did not come to its end.
+        """
+        author = Author(principal=principal_of(request), request_id=correlation_id(request))
+        wish = command_request.model_dump(mode="json", exclude_defaults=True)
+        entry = AuditRecord(
+            author=author,
+            action=step,
+            kind="agendas",
+            object_id=command_request.action,
+            after={**wish, **(counts or {})},
+        )
+        await with_timeout(self._audit_log.record(entry))
 
     async def _do(
         self,

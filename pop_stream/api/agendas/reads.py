@@ -5,7 +5,7 @@ from typing import Final, Literal, TypeVar
 
 from aiohttp import web
 
-from pop_stream.api.agendas.selection import cursor_of, page_of, position_of
+from pop_stream.api.agendas.selection import cursor_of, page_of
 from pop_stream.api.agendas.views import (
     agenda_view,
     link_view,
@@ -33,21 +33,20 @@ class AgendaListEndpoints:
         """A page of the agendas that the caller may see and the query selects."""
         principal = principal_of(request)
         page = page_of(request, principal)
-        total = await with_timeout(self._agendas.count(page.wanted))
-        agendas = await with_timeout(
+        counted = await with_timeout(self._agendas.count(page.wanted))
+        found = await with_timeout(
             self._agendas.page(
                 page.wanted,
-                limit=page.limit + 1,
+                limit=page.limit,
                 after=page.after,
                 newest_first=page.newest_first,
             )
         )
-        shown = agendas[: page.limit]
-        goes_on = len(agendas) > page.limit
         listed = AgendaList(
-            total=total,
-            agendas=[_listed(one, principal.customer_id) for one in shown],
-            next=cursor_of(position_of(shown[-1].summary)) if goes_on else None,
+            total=counted.agendas,
+            total_is_capped=counted.is_capped,
+            agendas=[_listed(one, principal.customer_id) for one in found.agendas],
+            next=cursor_of(found.next) if found.next else None,
         )
         if page.fields is None:
             return json_response(listed, status=HTTPStatus.OK)
@@ -55,7 +54,12 @@ class AgendaListEndpoints:
             {name: getattr(one, name) for name in page.fields} for one in listed.agendas
         ]
         return json_response(
-            SelectedAgendas(total=total, agendas=selected, next=listed.next),
+            SelectedAgendas(
+                total=listed.total,
+                total_is_capped=listed.total_is_capped,
+                agendas=selected,
+                next=listed.next,
+            ),
             status=HTTPStatus.OK,
         )
 
@@ -72,6 +76,8 @@ def _listed(one: AgendaListItem, seen_by: str | None) -> ListedAgenda:
         link_id=summary.link_id,
         external_id=one.external_id,
         correlation_id=one.correlation_id,
+        template_id=display_id(one.template_id, seen_by) if one.template_id else None,
+        puller_id=summary.puller_id or None,
         priority=summary.priority,
         percent=rounded(one.percent),
         message=summary.message,

@@ -2,10 +2,10 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from aiohttp import web
@@ -16,6 +16,7 @@ from pop_stream.api.http.parameters import id_pattern, read_query
 from pop_stream.api.http.route import QueryParameter
 from pop_stream.api_models.commands import ListedAgenda, Selection
 from pop_stream.model.errors import Issue
+from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.model.identity import Principal
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import check_instant
@@ -37,6 +38,27 @@ _OWN_IDS: Final = {
 }
 _TITLES: Final = {"type": "array", "items": {"type": "string", "maxLength": 500}}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
+
+
+def _whole_numbers(*, most: int) -> Mapping[str, object]:
+    return {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": most}}
+
+
+def _enum(literal: object) -> Mapping[str, object]:
+    return {"type": "array", "items": {"enum": list(get_args(literal))}}
+
+
+def _instants(*steps: str) -> Sequence[QueryParameter]:
+    return [
+        QueryParameter(f"{step}_{side}", f"{step.title()} {meaning}.", _INSTANT)
+        for step in steps
+        for side, meaning in (
+            ("from", "at this instant or later"),
+            ("before", "before this instant"),
+        )
+    ]
+
+
 _MANY: Final = frozenset(
     {
         "ids",
@@ -47,6 +69,12 @@ _MANY: Final = frozenset(
         "external_id",
         "correlation_id",
         "state",
+        "template_id",
+        "priority",
+        "attempt",
+        "puller_id",
+        "waiting_for",
+        "stopping",
     }
 )
 
@@ -86,8 +114,17 @@ QUERY: Final = (
         "In one of these states.",
         {"type": "array", "items": {"enum": [state.value for state in State]}},
     ),
-    QueryParameter("accepted_from", "Accepted at this instant or later.", _INSTANT),
-    QueryParameter("accepted_before", "Accepted before this instant.", _INSTANT),
+    QueryParameter("template_id", "Made from one of these templates.", _OWN_IDS),
+    QueryParameter("priority", "With one of these priorities.", _whole_numbers(most=9)),
+    QueryParameter(
+        "attempt",
+        "In one of these attempts, by number; or ended in it.",
+        _whole_numbers(most=2**31 - 1),
+    ),
+    QueryParameter("puller_id", "Whose latest attempt one of these pullers has.", _TITLES),
+    QueryParameter("waiting_for", "That wait for one of these.", _enum(WaitReason)),
+    QueryParameter("stopping", "That are being stopped for one of these.", _enum(StopReason)),
+    *_instants("accepted", "emitted", "started", "ended"),
     QueryParameter(
         "order", "By acceptance.", {"enum": ["newest", "oldest"], "default": "newest"}
     ),
@@ -145,20 +182,29 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
 
     A customer who names others gets what it would if they did not exist: nothing.
     """
-    meant = dict.fromkeys(
-        one for named in selection.ids for one in candidate_ids(named, principal)
-    )
     wanted = AgendaFilter(
-        ids=tuple(meant),
+        ids=_meant(selection.ids, principal),
         customer_ids=selection.customer_id,
         insight_ids=selection.insight_id,
         link_ids=selection.link_id,
         titles=selection.title,
         external_ids=selection.external_id,
         correlation_ids=selection.correlation_id,
+        template_ids=_meant(selection.template_id, principal),
         states=selection.state,
+        priorities=selection.priority,
+        attempts=selection.attempt,
+        puller_ids=selection.puller_id,
+        waiting_for=selection.waiting_for,
+        stopping=selection.stopping,
         accepted_from=selection.accepted_from,
         accepted_before=selection.accepted_before,
+        emitted_from=selection.emitted_from,
+        emitted_before=selection.emitted_before,
+        started_from=selection.started_from,
+        started_before=selection.started_before,
+        ended_from=selection.ended_from,
+        ended_before=selection.ended_before,
     )
     if principal.customer_id is None:
         return wanted
@@ -166,6 +212,13 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
     if named and principal.customer_id not in named:
         return replace(wanted, customer_ids=(principal.customer_id,), ids=("\0",))
     return replace(wanted, customer_ids=(principal.customer_id,))
+
+
+def _meant(named: Sequence[str], principal: Principal) -> tuple[str, ...]:
+    """The ids that the caller may mean by these."""
+    return tuple(
+        dict.fromkeys(meant for one in named for meant in candidate_ids(one, principal))
+    )
 
 
 def position_of(summary: Summary) -> AgendaCursor:

@@ -234,7 +234,7 @@ def _list_route(lists: AgendaListEndpoints) -> Route:
         "/v1/agendas",
         lists.get,
         "listAgendas",
-        "Agendas that fit a filter, page by page, with their exact number",
+        "Agendas that fit a filter, page by page, with their number up to 10,000",
         (RouteResponse("A page.", (AgendaList, SelectedAgendas)),),
         (InvalidError, UnavailableError),
         query=QUERY,
@@ -280,7 +280,7 @@ def _bulk_route(commands: CommandEndpoints) -> Route:
             RouteResponse("What would be done.", (BulkResult,)),
             RouteResponse("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
         ),
-        (*_ERRORS, UnavailableError),
+        (*_ERRORS, UnavailableError, RateLimitError),
         body_models=(BulkCommand,),
         access=Access(role=Role.OPERATE),
     )

@@ -203,6 +203,16 @@ async def test_a_list_is_narrowed_by_every_field(api):
         )
     _, page = await api.get("/v1/agendas?external_id=T%209&correlation_id=x")
     assert page["total"] == 0
+    for query in ("priority=1", "attempt=7", "puller_id=%3Cscript%3E", "waiting_for=retry"):
+        _, page = await api.get(f"/v1/agendas?{query}")
+        assert page["total"] == 0
+    made = {"template": {"id": "nightly@acme", "version": 1}}
+    whole = summary("made", customer_id="acme", puller_id="p7", body=json.dumps(made).encode())
+    api.summaries.put(whole)
+    for query in ("template_id=nightly@acme", "puller_id=p7", "puller_id=p7&attempt=1"):
+        _, page = await api.get(f"/v1/agendas?{query}")
+        [one] = page["agendas"]
+        assert (one["template_id"], one["puller_id"]) == ("nightly@acme", "p7")
     _, page = await api.get("/v1/agendas?accepted_from=2027-01-01T00:00:00Z")
     assert (page["total"], page["agendas"], page["next"]) == (0, [], None)
 
@@ -233,6 +243,14 @@ async def test_a_field_that_no_listed_agenda_has_is_named(api, fields):
         ("limit=2&limit=3", "limit"),
         ("cursor=nonsense", "cursor"),
         ("accepted_from=yesterday", "accepted_from"),
+        ("ended_before=2026-01-01", "ended_before"),
+        ("priority=0", "priority[0]"),
+        ("priority=1&priority=high", "priority[1]"),
+        ("attempt=0", "attempt[0]"),
+        ("attempt=99999999999999", "attempt[0]"),
+        ("waiting_for=godot", "waiting_for[0]"),
+        ("stopping=never", "stopping[0]"),
+        ("template_id=' or 1=1 --", "template_id[0]"),
         ("accepted_from=2026-01-01T00:00:00", "accepted_from"),
         ("color=red", "color"),
         ("order=up", "order"),
@@ -257,6 +275,13 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
         "not_possible": {},
     }
     assert {event["agenda_id"] for event in published(api)} == {"run", "wait", "held"}
+    begun, done = api.audit.log
+    wish = {"action": "cancel", "filter": {"insight_id": ["files"]}, "reason": "wrong input"}
+    assert (begun.action, begun.kind, begun.object_id) == ("commanded", "agendas", "cancel")
+    assert json.loads(begun.after) == wish
+    assert done.action == "finished"
+    assert json.loads(done.after) == wish | {"matched": 5, "commanded": 3}
+    assert begun.request_id == done.request_id
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -11,9 +12,9 @@ from typer.testing import CliRunner
 
 from pop_stream.api.agendas.views import agenda_view
 from pop_stream.api.http.answers import encode
-from pop_stream.api_models.commands import ListedAgenda
+from pop_stream.api_models.commands import ListedAgenda, Selection
 from pop_stream.api_models.queues import WhyView
-from pop_stream.cli.agendas import app
+from pop_stream.cli.agendas import FIELDS, app
 from pop_stream.policy.lifecycle.states import State
 
 RESULT = {
@@ -121,11 +122,15 @@ def test_agendas_are_chosen_by_what_is_known_of_them(server, arguments, wish):
 def test_a_list_is_read_page_by_page(server):
     agendas = [json.loads(msgspec.json.encode(_listed(f"a{n}"))) for n in range(3)]
     server.answers = [
-        {"total": 9, "agendas": agendas[:2], "next": "x y"},
-        {"total": 9, "agendas": agendas[2:], "next": "z"},
+        {"total": 9, "total_is_capped": True, "agendas": agendas[:2], "next": "x y"},
+        {"total": 9, "total_is_capped": True, "agendas": agendas[2:], "next": "z"},
     ]
     said = run("list", "--where", "link=night", "--limit", "3", "--json")
-    assert json.loads(said.output) == {"total": 9, "agendas": agendas}
+    assert json.loads(said.output) == {
+        "total": 9,
+        "total_is_capped": True,
+        "agendas": agendas,
+    }
     assert [path for _, path, _ in server.asked] == [
         "/v1/agendas?link_id=night&order=newest&limit=3",
         "/v1/agendas?link_id=night&order=newest&limit=1&cursor=x+y",
@@ -139,9 +144,25 @@ def _listed(agenda_id):
     return ListedAgenda(**known)
 
 
+def test_every_field_that_may_be_named_is_one_of_the_selection(server):
+    page = {"total": 0, "total_is_capped": False, "agendas": [], "next": None}
+    server.answers = [page]
+    at = "2026-11-24T00:00:00Z"
+    values = {"state": "failed", "waiting_for": "retry", "stopping": "expired"}
+    values |= dict.fromkeys(("priority", "attempt"), "3")
+    values |= {one: at for one in FIELDS if one.endswith(("_from", "_before"))}
+    wanted = [f"{one}={values.get(one, 'x')}" for one in FIELDS]
+    run("list", *(part for one in wanted for part in ("--where", one)))
+    ((_, path, _),) = server.asked
+    asked = parse_qs(urlsplit(path).query)
+    assert asked.keys() - {"order", "limit"} == Selection.model_fields.keys() - {"ids"}
+
+
 def test_a_list_on_a_terminal_says_how_many_there_are(server):
-    server.answers = [{"total": 0, "agendas": [], "next": None}]
-    assert "0 of 0" in run("list").output
+    page = {"total": 0, "total_is_capped": False, "agendas": [], "next": None}
+    server.answers = [page, page | {"total": 10_000, "total_is_capped": True}]
+    assert run("list").output.rstrip().endswith("0 of 0")
+    assert "0 of 10000 or more" in run("list").output
 
 
 def test_why_is_explained_in_words(server):
@@ -163,7 +184,7 @@ def test_all_is_known_as_json(server):
         (("cancel",), "name the agendas to cancel by id, or choose them with --where"),
         (
             ("cancel", "--where", "colour=red"),
-            "with one of customer, insight, link, external, correlation, title, state",
+            "with one of customer, insight, link, external, correlation, template, puller",
         ),
         (("cancel", "--where", "state"), "write FIELD=VALUE"),
     ],

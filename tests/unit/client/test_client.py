@@ -315,13 +315,20 @@ async def test_lists_are_read_page_after_page(script):
     one = {
         "id": "a1", "state": "ready", "attempt": 1, "insight_id": None, "customer_id": "acme",
         "title": "", "link_id": None, "external_id": "x-1", "correlation_id": None,
-        "priority": 5, "percent": 0.0,
+        "template_id": None, "puller_id": None, "priority": 5, "percent": 0.0,
         "message": "", "accepted_at": None, "emitted_at": None, "started_at": None,
         "ended_at": None, "waiting_until": None, "waiting_for": None, "stopping": None,
     }  # fmt: skip
     script.answers = [
-        ok({"total": 2, "agendas": [one], "next": "x y"}),
-        ok({"total": 2, "agendas": [one | {"id": "a2"}], "next": None}),
+        ok({"total": 2, "total_is_capped": False, "agendas": [one], "next": "x y"}),
+        ok(
+            {
+                "total": 2,
+                "total_is_capped": False,
+                "agendas": [one | {"id": "a2"}],
+                "next": None,
+            }
+        ),
     ]
     where = Selection(customer_id=("acme",), state=(State.READY, State.HELD))
     async with script.client() as client:

@@ -1,0 +1,83 @@
+"""What the timekeeper reads and keeps: ends of occurrences, commands, and a row per schedule.
+
+- `pop.occasions`, keyed by schedule id: how occurrences ended, and commands about schedules.
+- `pop.timekeeper`, keyed by schedule id, compacted: up to where each schedule has come.
+"""
+
+from typing import Final, Literal
+
+from pop_stream.model.events.base import Count, Event, Instant, Struct
+
+OccurrenceOutcome = Literal["succeeded", "failed", "cancelled", "expired"]
+ScheduleAction = Literal["trigger", "backfill", "resume"]
+
+
+class OccurrenceEnded(Event, frozen=True):
+    """The agenda of an occurrence has ended; its id says of which schedule it is."""
+
+    schedule_id: str
+    agenda_id: str
+    outcome: OccurrenceOutcome
+
+
+class ScheduleCommanded(Event, frozen=True):
+    """Somebody wants something of a schedule that its definition cannot say.
+
+    Attributes:
+        action: `trigger` submits an occurrence for now; `backfill` those of a range; `resume`
+            ends the pause that failures have led to.
+        at: When it was wanted; the nominal instant of `trigger`.
+        first: Of a backfill, the first instant of the range.
+        last: Of a backfill, the last one.
+        by: Who wants it.
+    """
+
+    schedule_id: str
+    action: ScheduleAction
+    at: Instant
+    first: Instant | None = None
+    last: Instant | None = None
+    by: str = ""
+
+
+OccasionEvent = OccurrenceEnded | ScheduleCommanded
+
+
+class OpenOccurrence(Struct, frozen=True, array_like=True):
+    """An occurrence whose end matters and is not known yet; `position` is its instant."""
+
+    agenda_id: str
+    position: int
+
+
+NOTHING_APPLIED: Final = -1
+"""The offset before the first."""
+
+
+class ScheduleState(Event, frozen=True):
+    """Up to where a schedule has come; positions are seconds since 1970.
+
+    Attributes:
+        position: The last nominal instant that was decided on.
+        previous: The last one that was submitted; None if none was.
+        fired: Occurrences ever submitted.
+        skipped: Those that were not, since one before had not ended, or it was paused.
+        missed: Those that were not, since they were late; of long outages at least so many.
+        failures: How many failed in a row, up to now.
+        is_paused: Whether it pauses because of them.
+        open: Occurrences of which the end is waited for.
+        waiting: Instants that wait for the end of those.
+        applied: The offset in `pop.occasions` up to which events are in this state.
+    """
+
+    schedule_id: str
+    position: int
+    previous: int | None = None
+    fired: Count = 0
+    skipped: Count = 0
+    missed: Count = 0
+    failures: Count = 0
+    is_paused: bool = False
+    open: tuple[OpenOccurrence, ...] = ()
+    waiting: tuple[int, ...] = ()
+    applied: int = NOTHING_APPLIED

@@ -1,0 +1,280 @@
+"""The decisions about one schedule; see the package."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from pop_stream.model.events.occasions import (
+    OccurrenceOutcome,
+    OpenOccurrence,
+    ScheduleCommanded,
+    ScheduleState,
+)
+from pop_stream.model.schedule import (
+    MAX_BUFFERED,
+    Occurrence,
+    Schedule,
+    nominal_of,
+    position_of,
+)
+
+LATE_AFTER: Final = timedelta(seconds=60)
+"""What could not be submitted within this time was missed, and `misfire` decides."""
+
+MAX_OPEN: Final = 1_000
+"""Most occurrences of a schedule whose ends are waited for; the oldest are forgotten first."""
+
+MAX_BACKFILL: Final = 1_000
+"""Most occurrences of one backfill."""
+
+MAX_COUNTED: Final = 1_000
+"""Most occurrences before the catch-up window that are looked at, to count them."""
+
+Status = Literal["scheduled", "paused", "paused_after_failures", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one decision comes to.
+
+    Attributes:
+        state: After it; to be written once all else is acknowledged.
+        occurrences: To submit, in order.
+        cancels: Occurrences to cancel.
+        next_at: When to plan again; None if nothing is ever due by itself.
+    """
+
+    state: ScheduleState
+    occurrences: Sequence[Occurrence] = ()
+    cancels: Sequence[OpenOccurrence] = ()
+    next_at: datetime | None = None
+
+
+def begin(schedule: Schedule, now: datetime) -> ScheduleState:
+    """The state of a schedule that is met for the first time.
+
+    With a `start` that has passed, what was due since is late; without one, nothing is.
+    """
+    position = position_of(now if schedule.start is None else schedule.start)
+    if schedule.start is not None:
+        position -= 1
+    return ScheduleState(schedule_id=schedule.id, position=position)
+
+
+def plan(schedule: Schedule, state: ScheduleState, now: datetime) -> Plan:
+    """Decide on all that is due by now; a second call at the same instant decides nothing.
+
+    Args:
+        schedule: As it is defined now.
+        state: After the decision before.
+        now: The present instant. One before the last decision changes nothing.
+    """
+    missed, after = _pass_over(schedule, state, now)
+    late: deque[datetime] = deque(maxlen=schedule.max_catch_up)
+    on_time: list[datetime] = []
+    total, last, next_at = 0, after, None
+    due_at = after
+    for nominal in schedule.instants(after):
+        due_at = max(due_at, schedule.due_at(nominal))  # none overtakes another by its jitter
+        if due_at > now:
+            next_at = due_at
+            break
+        total, last = total + 1, nominal
+        (late if now - due_at > LATE_AFTER else on_time).append(nominal)
+    state = replace(state, position=max(state.position, position_of(last)))
+    if schedule.paused or state.is_paused:
+        skipped = state.skipped + total
+        state = replace(state, skipped=skipped, missed=state.missed + missed)
+        return Plan(state, next_at=next_at)
+    chosen = [*_made_up(schedule, late), *on_time]
+    missed += total - len(chosen)
+    state = replace(state, missed=state.missed + missed)
+    return _with_next(_submit(schedule, state, chosen), next_at)
+
+
+def apply_end(
+    schedule: Schedule, state: ScheduleState, agenda_id: str, outcome: OccurrenceOutcome
+) -> Plan:
+    """What the end of an agenda leads to; nothing if it is no open occurrence."""
+    left = tuple(one for one in state.open if one.agenda_id != agenda_id)
+    if len(left) == len(state.open):
+        return Plan(state)
+    failures = state.failures
+    if outcome == "succeeded":
+        failures = 0
+    elif outcome != "cancelled":
+        failures += 1
+    most = schedule.pause_after_failures
+    state = replace(
+        state,
+        open=left,
+        failures=failures,
+        is_paused=state.is_paused or (most is not None and failures >= most),
+    )
+    if state.is_paused or schedule.paused or left or not state.waiting:
+        return Plan(state)
+    first, *rest = state.waiting
+    state = replace(state, waiting=tuple(rest))
+    return _submit(schedule, state, [nominal_of(first)])
+
+
+def apply_command(
+    schedule: Schedule, state: ScheduleState, command: ScheduleCommanded, offset: int
+) -> Plan:
+    """What a command leads to.
+
+    Args:
+        schedule: As it is defined now.
+        state: Before it.
+        command: What is wanted. Occurrences that it asks for are submitted whatever runs.
+        offset: Its own in `pop.occasions`, by which a repeat submits nothing new.
+    """
+    match command.action:
+        case "resume":
+            state = replace(state, is_paused=False, failures=0)
+            return Plan(state)
+        case "trigger":
+            nominal = nominal_of(position_of(command.at))
+            previous = None if state.previous is None else nominal_of(state.previous)
+            following = next(schedule.instants(nominal), None)
+            one = Occurrence(
+                schedule,
+                nominal,
+                previous,
+                following,
+                extra=f"t{offset}",
+                extra_position=offset,
+            )
+            return Plan(replace(state, fired=state.fired + 1), [one])
+        case "backfill":
+            found = backfilled(schedule, command.first, command.last)[:MAX_BACKFILL]
+            made = _occurrences(schedule, found, None, extra=f"b{offset}")
+            return Plan(replace(state, fired=state.fired + len(made)), made)
+
+
+def backfilled(
+    schedule: Schedule, first: datetime | None, last: datetime | None
+) -> Sequence[datetime]:
+    """The instants of a range, both ends included, and one more than allowed if too many."""
+    found: list[datetime] = []
+    if first is None or last is None:
+        return found
+    for nominal in schedule.instants(first - timedelta(microseconds=1)):
+        if nominal > last or len(found) > MAX_BACKFILL:
+            break
+        found.append(nominal)
+    return found
+
+
+def status(schedule: Schedule, state: ScheduleState | None, now: datetime) -> Status:
+    """In a word, how a schedule stands; `ended` if nothing is due any more by itself."""
+    if next(schedule.instants(now), None) is None:
+        return "ended"
+    if schedule.paused:
+        return "paused"
+    return "paused_after_failures" if state is not None and state.is_paused else "scheduled"
+
+
+def _pass_over(schedule: Schedule, state: ScheduleState, now: datetime) -> tuple[int, datetime]:
+    """How many were due before the catch-up window, and after which instant to go on."""
+    after = nominal_of(state.position)
+    window = now - timedelta(seconds=schedule.catch_up_s + schedule.jitter_s)
+    if after >= window:
+        return 0, after
+    missed = 0
+    for nominal in schedule.instants(after):
+        if nominal >= window or missed >= MAX_COUNTED:
+            break
+        missed += 1
+    return missed, window - timedelta(microseconds=1)
+
+
+def _made_up(schedule: Schedule, late: Iterable[datetime]) -> Sequence[datetime]:
+    match schedule.misfire:
+        case "fire_all":
+            return [*late]
+        case "coalesce":
+            return [*late][-1:]
+        case "skip":
+            return ()
+
+
+def _submit(schedule: Schedule, state: ScheduleState, due: Sequence[datetime]) -> Plan:
+    """Let the overlap policy decide on each of these instants, in order."""
+    chosen: list[datetime] = []
+    cancels: dict[str, OpenOccurrence] = {}
+    previous = state.previous
+    for nominal in due:
+        position = position_of(nominal)
+        if state.open and schedule.overlap in {"cancel_other", "replace"}:
+            cancels |= {one.agenda_id: one for one in state.open}
+        if not state.open or schedule.overlap in {"allow", "replace"}:
+            chosen.append(nominal)
+            state = _opened(schedule, state, nominal)
+        elif (waiting := _waiting(schedule, state, position)) != state.waiting:
+            dropped = len(state.waiting) + 1 - len(waiting)
+            state = replace(state, waiting=waiting, skipped=state.skipped + dropped)
+        else:
+            state = replace(state, skipped=state.skipped + 1)
+    made = _occurrences(schedule, chosen, previous)
+    # What is submitted and replaced in one decision was never out.
+    out = {one.agenda_id for one in made}
+    superseded = [one for one in made if one.agenda_id in cancels]
+    if superseded:
+        made = [one for one in made if one.agenda_id not in cancels]
+        state = replace(
+            state,
+            fired=state.fired - len(superseded),
+            skipped=state.skipped + len(superseded),
+        )
+    return Plan(state, made, [one for one in cancels.values() if one.agenda_id not in out])
+
+
+def _opened(schedule: Schedule, state: ScheduleState, nominal: datetime) -> ScheduleState:
+    """With an occurrence that is submitted; its end matters to some policies only."""
+    one = OpenOccurrence(
+        agenda_id=Occurrence(schedule, nominal, None, None).agenda_id,
+        position=position_of(nominal),
+    )
+    is_followed = schedule.overlap != "allow" or schedule.pause_after_failures is not None
+    before = () if schedule.overlap == "replace" else state.open
+    return replace(
+        state,
+        previous=one.position,
+        fired=state.fired + 1,
+        open=(*before, one)[-MAX_OPEN:] if is_followed else (),
+    )
+
+
+def _waiting(schedule: Schedule, state: ScheduleState, position: int) -> tuple[int, ...]:
+    """The instants that wait once another has come while an occurrence is open."""
+    match schedule.overlap:
+        case "buffer_one":
+            return state.waiting or (position,)
+        case "buffer_all":
+            return (*state.waiting, position)[:MAX_BUFFERED]
+        case "cancel_other":
+            return (position,)
+        case "allow" | "skip" | "replace":
+            return state.waiting
+
+
+def _occurrences(
+    schedule: Schedule, nominals: Sequence[datetime], previous: int | None, *, extra: str = ""
+) -> list[Occurrence]:
+    """Occurrences in order, each with those beside it."""
+    made: list[Occurrence] = []
+    before = None if previous is None else nominal_of(previous)
+    for nominal in nominals:
+        following = next(schedule.instants(nominal), None)
+        made.append(Occurrence(schedule, nominal, before, following, extra=extra))
+        before = nominal
+    return made
+
+
+def _with_next(made: Plan, next_at: datetime | None) -> Plan:
+    return Plan(made.state, made.occurrences, made.cancels, next_at)

@@ -1,0 +1,71 @@
+-- Lists of agendas by more of what is known of them, each in the order of lists, so that a page
+-- costs what it shows and not what there is.
+
+-- The state of agendas in one that needs a look; null in all that most agendas go through. An
+-- update that leaves it null touches no index, so agendas that succeed are updated as cheaply as
+-- before. Adding it writes the table anew.
+alter table agendas
+add column template_id text,
+add column notable_state text generated always as (
+    case
+        when
+            state in (
+                'waiting', 'held', 'retrying', 'failed', 'cancelled', 'expired', 'refused'
+            )
+            then state
+    end
+) stored;
+
+comment on column agendas.template_id is 'Of the template it was made from; null for none.';
+
+create type described_agenda_row as (
+    agenda_id         text,
+    version           bigint,
+    state             text,
+    attempt           integer,
+    insight_id        text,
+    customer_id       text,
+    title             text,
+    link_id           text,
+    priority          integer,
+    body              json,
+    operation_names   json,
+    percent           real,
+    message           text,
+    puller_id         text,
+    last_heartbeat_at timestamptz,
+    lease_ms          integer,
+    accepted_at       timestamptz,
+    emitted_at        timestamptz,
+    started_at        timestamptz,
+    ended_at          timestamptz,
+    issues            json,
+    diagnostics       json,
+    waiting_until     timestamptz,
+    waiting_for       text,
+    stopping          text,
+    history           json,
+    callback_url      text,
+    appended          json,
+    external_id       text,
+    correlation_id    text,
+    template_id       text
+);
+
+create index agendas_by_notable_state on agendas (
+    notable_state, (coalesce(accepted_at, '-infinity')), agenda_id
+) where notable_state is not null;
+
+create index agendas_by_insight on agendas (
+    insight_id, (coalesce(accepted_at, '-infinity')), agenda_id
+);
+
+create index agendas_by_template on agendas (
+    template_id, (coalesce(accepted_at, '-infinity')), agenda_id
+) where template_id is not null;
+
+create index agendas_by_link_and_acceptance on agendas (
+    link_id, (coalesce(accepted_at, '-infinity')), agenda_id
+) where link_id is not null;
+
+drop index agendas_by_link;
