@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.http.access import AllowAll, Handler, RequestAuthenticator
+from pop_stream.api.http.access import AllowAll, RequestAuthenticator
 from pop_stream.api.http.server import serve
 from pop_stream.background import background
 from pop_stream.clock import WallClock
@@ -62,7 +61,7 @@ async def run_api(
 
 def _add_console(app: web.Application, settings: Settings, urls: list[str]) -> None:
     """Mount the web console, which calls the API by the address that it listens at."""
-    from pop_stream.console.app import Console, ConsoleConfig
+    from pop_stream.console.app import ConsoleConfig, mount
 
     config = ConsoleConfig(
         base=settings.console_path,
@@ -71,18 +70,7 @@ def _add_console(app: web.Application, settings: Settings, urls: list[str]) -> N
         session=settings.console_session,
         hosts=settings.api_names,
     )
-    app.add_subapp(settings.console_path, Console(config).application())
-    for path in {"/", settings.console_path}:
-        app.router.add_get(path, _to_console(settings.console_path))
-
-
-def _to_console(path: str) -> Handler:
-    """Without its last slash, and at the root, the console is meant."""
-
-    async def handler(_: web.Request) -> web.StreamResponse:
-        return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{path}/"})
-
-    return handler
+    mount(app, config)
 
 
 def reachable(url: str) -> str:

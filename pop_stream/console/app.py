@@ -13,7 +13,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import structlog
 from aiohttp import web
@@ -309,8 +309,8 @@ class Console:
         if "text/event-stream" in request.headers.get("Accept", ""):
             return web.Response(status=HTTPStatus.NO_CONTENT, headers=_HEADERS)
         back = request.path_qs if request.method == "GET" else ""
-        url = web.Request.url.fget(request).with_path(f"{self._config.base}/sign-in")  # type: ignore[attr-defined]
-        return _see_other(str(url.with_query({"back": back} if back else {}).relative()))
+        query = f"?{urlencode({'back': back})}" if back else ""
+        return _see_other(f"{self._config.base}/sign-in{query}")
 
     def _common(self, request: web.Request, session: Session | None) -> dict[str, Any]:
         did, count = request.query.get("did", ""), request.query.get("count", "")
@@ -341,6 +341,17 @@ class Console:
         return web.Response(
             text=text, content_type="text/html", status=page.status, headers=_HEADERS
         )
+
+
+def mount(app: web.Application, config: ConsoleConfig) -> None:
+    """Have an application serve the console, and lead from its root there."""
+
+    async def lead(_: web.Request) -> web.StreamResponse:
+        return _see_other(f"{config.base}/")
+
+    app.add_subapp(config.base, Console(config).application())
+    for path in ("/", config.base):
+        app.router.add_get(path, lead)
 
 
 def _static_file(name: str) -> bytes:

@@ -231,7 +231,7 @@ RULES_OF = {
     **_rules(
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
         "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
-        "getTemplateVersion", "explainPlacementOf",
+        "getTemplateVersion", "explainPlacementOf", "getCaller",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "resubmitAgendas", "createTemplate",
