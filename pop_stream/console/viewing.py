@@ -11,7 +11,7 @@ from multidict import MultiMapping
 
 from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import QueueView
-from pop_stream.client import ApiError, Client
+from pop_stream.client import NO_RETRY, ApiError, Client
 from pop_stream.clock import WallClock
 from pop_stream.console.sessions import Session
 from pop_stream.model.errors import NotFoundError
@@ -50,7 +50,7 @@ class Clients:
         """The client that shows this key."""
         client = self._clients.get(token)
         if client is None:
-            client = Client(self._api_url(), token=token, timeout=_TIMEOUT)
+            client = Client(self._api_url(), token=token, timeout=_TIMEOUT, retry=NO_RETRY)
             self._clients[token] = await client.__aenter__()
         self._clients.move_to_end(token)
         if len(self._clients) > MAX_CLIENTS:
