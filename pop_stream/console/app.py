@@ -38,7 +38,7 @@ from pop_stream.console.pages.overview import overview
 from pop_stream.console.pages.weights import set_weight
 from pop_stream.console.rendering import Page, Renderer
 from pop_stream.console.sessions import Session, Sessions
-from pop_stream.console.viewing import Clients, QueueCache, View
+from pop_stream.console.viewing import Clients, QueueCache, PageView
 from pop_stream.model.errors import (
     ForbiddenError,
     IssuesError,
@@ -76,9 +76,9 @@ _DID: Final = frozenset(
     {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
 )
 
-PageMaker = Callable[[View], Awaitable[Page]]
+PageMaker = Callable[[PageView], Awaitable[Page]]
 
-FormHandler = Callable[[View, MultiMapping[str]], Awaitable[Page | str]]
+FormHandler = Callable[[PageView, MultiMapping[str]], Awaitable[Page | str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +216,7 @@ class Console:
         return guarded
 
     async def _follow(
-        self, request: web.Request, view: View, make: PageMaker
+        self, request: web.Request, view: PageView, make: PageMaker
     ) -> web.StreamResponse:
         async def main() -> str:
             if await self._session(request) is not view.session:
@@ -288,9 +288,9 @@ class Console:
             self._open_session = Session(caller, None, float("inf"))
         return self._open_session
 
-    async def _view(self, request: web.Request, session: Session) -> View:
+    async def _view(self, request: web.Request, session: Session) -> PageView:
         client = await self._clients.of(session.token)
-        return View(session, client, request.query, dict(request.match_info), self._queues)
+        return PageView(session, client, request.query, dict(request.match_info), self._queues)
 
     async def _form(self, request: web.Request, session: Session) -> MultiMapping[str]:
         form = await request.post()

@@ -27,7 +27,7 @@ _SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """An operation in a graph.
 
     Attributes:
@@ -70,7 +70,7 @@ def share_bar(entitled: float, actual: float, *, label: str) -> Markup:
     ).format(w=width, h=height, actual=width * actual, x=width * entitled, label=label)
 
 
-def graph(nodes: Sequence[Node]) -> Markup:
+def graph(nodes: Sequence[GraphNode]) -> Markup:
     """The nodes in layers, each below all that it comes after.
 
     At most `MAX_NODES`; the layout is Sugiyama's, by the library grandalf.
@@ -106,7 +106,7 @@ class _Box:
         self.xy = (0.0, 0.0)
 
 
-def _places(nodes: Sequence[Node]) -> Mapping[str, tuple[float, float]]:
+def _places(nodes: Sequence[GraphNode]) -> Mapping[str, tuple[float, float]]:
     """The upper left corner of each node, by name."""
     vertices = {node.name: Vertex(node.name) for node in nodes}
     for vertex in vertices.values():
@@ -143,7 +143,7 @@ def _edge(before: tuple[float, float], after: tuple[float, float]) -> Markup:
     ).format(x1=x1, y1=y1, x2=x2, y2=y2, m=middle)
 
 
-def _node(node: Node, x: float, y: float) -> Markup:
+def _node(node: GraphNode, x: float, y: float) -> Markup:
     name = node.name if len(node.name) <= _SHOWN else f"{node.name[: _SHOWN - 1]}…"
     return Markup(
         '<g class="node state-{state}"><title>{full}: {state_word}</title>'

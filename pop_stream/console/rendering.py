@@ -40,7 +40,7 @@ _SHAPES: Final[Mapping[str, str]] = {
     "expired": "⧗",
     "refused": "⊗",
 }
-"""A state is told by its word and by a shape; its colour says nothing more."""
+"""A state has its word and a shape; its colour says nothing more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class QueueCache:
         self._known = OrderedDict()
         self._asked: dict[tuple[str | None, str], asyncio.Task[QueueSample]] = {}
 
-    async def get(self, view: "View", insight_id: str) -> QueueSample:
+    async def get(self, view: "PageView", insight_id: str) -> QueueSample:
         """The queue, at most `QUEUE_TTL_S` old, or without an answer."""
         key = (view.caller.customer_id, insight_id)
         known = self._known.get(key)
@@ -102,7 +102,7 @@ class QueueCache:
             task.add_done_callback(lambda _: self._asked.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, view: "View", key: tuple[str | None, str]) -> QueueSample:
+    async def _ask(self, view: "PageView", key: tuple[str | None, str]) -> QueueSample:
         ready = deque(self._known[key][1].ready if key in self._known else (), SAMPLES)
         try:
             async with asyncio.timeout(QUEUE_WITHIN_S):
@@ -120,7 +120,7 @@ class QueueCache:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageView:
     """One look at a page.
 
     Attributes:

@@ -10,9 +10,9 @@ from multidict import MultiMapping
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, OperationView
 from pop_stream.api_models.queues import WhyView
 from pop_stream.client import ApiError
-from pop_stream.console.pictures import MAX_NODES, Node, graph
+from pop_stream.console.pictures import MAX_NODES, GraphNode, graph
 from pop_stream.console.rendering import NOTHING, Page, pretty
-from pop_stream.console.viewing import View
+from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
@@ -37,7 +37,7 @@ _POSSIBLE: Final[dict[str, frozenset[State]]] = {
 _WAITS: Final = frozenset({State.READY, State.WAITING, State.HELD, State.EMITTED})
 
 
-async def agenda(view: View) -> Page:
+async def agenda(view: PageView) -> Page:
     """Everything known of one agenda."""
     agenda_id = view.parts["agenda_id"]
     summary, progress = await asyncio.gather(
@@ -66,7 +66,7 @@ async def agenda(view: View) -> Page:
     )
 
 
-async def act(view: View, form: MultiMapping[str]) -> str:
+async def act(view: PageView, form: MultiMapping[str]) -> str:
     """Command an agenda; returns where to go on.
 
     Raises:
@@ -93,7 +93,7 @@ async def act(view: View, form: MultiMapping[str]) -> str:
     return f"?did={action}"
 
 
-async def _why(view: View, agenda_id: str) -> WhyView | None:
+async def _why(view: PageView, agenda_id: str) -> WhyView | None:
     try:
         return await view.client.why(agenda_id)
     except (ApiError, NotFoundError):
@@ -121,7 +121,7 @@ def _hints(why: WhyView | None) -> list[str]:
     return hints
 
 
-def _actions(view: View, state: State) -> list[str]:
+def _actions(view: PageView, state: State) -> list[str]:
     if not view.may(Role.OPERATE):
         return []
     return [one for one in ACTIONS if state in _POSSIBLE[one]]
@@ -144,7 +144,7 @@ def _picture(summary: AgendaSummary, progress: AgendaProgress) -> object:
     after = _dependencies(summary, progress)
     return graph(
         [
-            Node(one.name, one.state, after.get(one.name, ()), one.type or "")
+            GraphNode(one.name, one.state, after.get(one.name, ()), one.type or "")
             for one in progress.operations
         ]
     )

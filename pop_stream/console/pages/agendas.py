@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pop_stream.api_models.commands import BulkAction, BulkCommand, Selection
 from pop_stream.console.rendering import Page
-from pop_stream.console.viewing import View
+from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
@@ -39,7 +39,7 @@ FIELDS: Final = (*_TEXTS, *_INSTANTS)
 _BULK: Final[tuple[BulkAction, ...]] = get_args(BulkAction)
 
 
-async def agendas(view: View) -> Page:
+async def agendas(view: PageView) -> Page:
     """A page of those that fit, with their number."""
     where = selection(view.query)
     order = "oldest" if view.query.get("order") == "oldest" else "newest"
@@ -70,7 +70,7 @@ async def agendas(view: View) -> Page:
     )
 
 
-async def command_all(view: View, form: MultiMapping[str]) -> Page | str:
+async def command_all(view: PageView, form: MultiMapping[str]) -> Page | str:
     """Command all that fit: count first, and do it once that was confirmed.
 
     Returns:

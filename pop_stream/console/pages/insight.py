@@ -8,12 +8,12 @@ from pop_stream.api_models.queues import CustomerQueueView
 from pop_stream.console.pages.overview import gap_of_bound
 from pop_stream.console.pictures import share_bar
 from pop_stream.console.rendering import Page
-from pop_stream.console.viewing import View
+from pop_stream.console.viewing import PageView
 from pop_stream.model.identity import Role
 
 
 @dataclass(frozen=True, slots=True)
-class CustomerRow:
+class ShareRow:
     """A customer in the table; its parts are of all customers that are shown.
 
     Attributes:
@@ -32,7 +32,7 @@ class CustomerRow:
     bar: Markup
 
 
-async def insight(view: View) -> Page:
+async def insight(view: PageView) -> Page:
     """Its figures, its customers, and forms for their weights."""
     insight_id = view.parts["insight_id"]
     stored = await view.client.insights.get(insight_id)
@@ -52,21 +52,21 @@ async def insight(view: View) -> Page:
     )
 
 
-def customer_rows(customers: list[CustomerQueueView]) -> list[CustomerRow]:
+def customer_rows(customers: list[CustomerQueueView]) -> list[ShareRow]:
     """Customers with their parts, in the order given."""
     weights = sum(one.weight for one in customers if one.ready)
     given = sum(one.share * one.weight for one in customers)
     return [_row(one, weights, given) for one in customers]
 
 
-def _row(one: CustomerQueueView, weights: float, given: float) -> CustomerRow:
+def _row(one: CustomerQueueView, weights: float, given: float) -> ShareRow:
     entitled = one.weight / weights if one.ready and weights else None
     actual = one.share * one.weight / given if given else None
     label = (
         f"{one.customer_id} has {100 * (actual or 0):.0f} % "
         f"and is entitled to {100 * (entitled or 0):.0f} %"
     )
-    return CustomerRow(
+    return ShareRow(
         id=one.customer_id,
         weight=one.weight,
         ready=one.ready,

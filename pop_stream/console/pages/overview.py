@@ -12,7 +12,7 @@ from pop_stream.api_models.queues import QueueView
 from pop_stream.client import ApiUnavailableError, Selection
 from pop_stream.console.pictures import sparkline
 from pop_stream.console.rendering import Page
-from pop_stream.console.viewing import View
+from pop_stream.console.viewing import PageView
 from pop_stream.policy.lifecycle.states import State
 
 ROWS = 50
@@ -45,7 +45,7 @@ class InsightRow:
     line: Markup
 
 
-async def overview(view: View) -> Page:
+async def overview(view: PageView) -> Page:
     """What needs attention on top, and the insights that the viewer sees."""
     insights = await view.client.insights.page(
         fields=("id", "title"), limit=ROWS, cursor=view.query.get("cursor")
@@ -63,7 +63,7 @@ async def overview(view: View) -> Page:
     )
 
 
-async def _row(view: View, insight: dict[str, Any]) -> InsightRow:
+async def _row(view: PageView, insight: dict[str, Any]) -> InsightRow:
     insight_id = str(insight["id"])
     sample = await view.queues.get(view, insight_id)
     queue, oldest = sample.queue, None
@@ -88,7 +88,7 @@ def gap_of_bound(queue: QueueView | None) -> float | None:
     return queue.gap_s / queue.bound_s
 
 
-async def _attention(view: View, rows: list[InsightRow]) -> list[Attention]:
+async def _attention(view: PageView, rows: list[InsightRow]) -> list[Attention]:
     found = [
         *(
             Attention(f"{row.id}: its scheduler does not answer", f"/insights/{row.id}")
@@ -108,7 +108,7 @@ async def _attention(view: View, rows: list[InsightRow]) -> list[Attention]:
     return found
 
 
-async def _ended_badly(view: View) -> list[Attention]:
+async def _ended_badly(view: PageView) -> list[Attention]:
     since = view.now - _LATELY
     found: list[Attention] = []
     for state in (State.FAILED, State.EXPIRED, State.REFUSED):
@@ -121,7 +121,7 @@ async def _ended_badly(view: View) -> list[Attention]:
     return found
 
 
-async def _parts_away(view: View) -> list[Attention]:
+async def _parts_away(view: PageView) -> list[Attention]:
     try:
         await view.client.readiness()
     except ApiUnavailableError as error:
@@ -129,7 +129,7 @@ async def _parts_away(view: View) -> list[Attention]:
     return []
 
 
-async def _paused(view: View) -> list[Attention]:
+async def _paused(view: PageView) -> list[Attention]:
     page = await view.client.customers.page({"paused": "true"}, fields=("id",), limit=20)
     return [
         Attention(f"Customer {one['id']} is paused: nothing of it is emitted")

@@ -5,11 +5,11 @@ from math import isfinite
 from multidict import MultiMapping
 
 from pop_stream.client import ApiNotFoundError
-from pop_stream.console.viewing import View
+from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
 
 
-async def set_weight(view: View, form: MultiMapping[str]) -> str:
+async def set_weight(view: PageView, form: MultiMapping[str]) -> str:
     """Give a customer another weight; one that is not defined is defined by that.
 
     Returns:

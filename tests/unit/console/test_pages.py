@@ -3,7 +3,7 @@
 import json
 import re
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from msgspec.structs import replace
 from datetime import timedelta
 from html import unescape
 
@@ -303,7 +303,7 @@ async def test_whoever_is_not_signed_in_sees_nothing(world):
             assert "a-own" not in re.sub(r'name="back"[^>]*', "", text)
 
 
-async def test_a_wrong_key_is_told_so(world):
+async def test_a_wrong_key_is_refused(world):
     async with console(world, signs_in=True) as browser:
         assert await browser.sign_in("nonsense") == 401
         assert browser.cookie == ""
