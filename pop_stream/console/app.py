@@ -38,7 +38,7 @@ from pop_stream.console.pages.overview import overview
 from pop_stream.console.pages.weights import set_weight
 from pop_stream.console.rendering import Page, Renderer
 from pop_stream.console.sessions import Session, Sessions
-from pop_stream.console.viewing import Clients, QueueCache, PageView
+from pop_stream.console.viewing import Clients, PageView, QueueCache
 from pop_stream.model.errors import (
     ForbiddenError,
     IssuesError,
