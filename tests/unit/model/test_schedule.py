@@ -2,11 +2,24 @@
 
 import json
 
+import msgspec
 import pytest
+from pydantic import ValidationError
 
 from pop_stream.model.errors import DefinitionError
-from pop_stream.model.revisions import parse_definition
-from pop_stream.model.schedule import schedule_of
+from pop_stream.model.schedule import Schedule, schedule_of
+from pop_stream.model.validation import issues_of
+
+KIND = "schedule"
+
+
+def parse(content):
+    """As definitions are parsed: strictly, with one issue for each fault."""
+    try:
+        return Schedule.model_validate_json(msgspec.json.encode(content), strict=True)
+    except ValidationError as error:
+        raise DefinitionError(KIND, issues_of(error, document=KIND)) from None
+
 
 SUBMISSION = {"customer_id": "acme", "operations": [{"name": "a", "type": "noop"}]}
 SOUND = {
@@ -65,7 +78,7 @@ SOUND = {
 def test_what_cannot_be_is_refused(fields, field, words):
     content = json.loads(json.dumps({**SOUND, "id": "nightly@acme", **fields}))
     with pytest.raises(DefinitionError) as refused:
-        parse_definition("schedule", content["id"], content)
+        parse(content)
     [issue, *_] = refused.value.issues
     assert issue.field == field
     assert words in f"{issue.value} {issue.message}"
@@ -77,7 +90,7 @@ def test_a_template_is_run_with_the_occasion_in_its_payload():
         "customer_id": "acme",
         "payload": {"day": "@<pop.occasion::/date>"},
     }
-    made = parse_definition("schedule", "nightly@acme", {**SOUND, "submission": run})
+    made = parse({"id": "nightly@acme", **SOUND, "submission": run})
     assert made.id == "nightly@acme"
 
 
