@@ -209,6 +209,8 @@ async def _service(client):
     assert (await client.readiness()).parts == {"kafka": "ok", "postgres": "ok"}
     assert await client.is_ready()
     yield "getReadiness"
+    assert (await client.caller()).roles
+    yield "getCaller"
     assert "# HELP" in await client.metrics()
     yield "getMetrics"
     assert (await client.document())["openapi"] == "3.1.0"

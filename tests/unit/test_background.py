@@ -17,6 +17,7 @@ AWAITED = {
     "api/http/answers.py": "a request waits for its answer",
     "api/submissions/repeats.py": "those that submit meanwhile wait for the probe",
     "auth/keys.py": "those that show the key wait for its lookup",
+    "console/viewing.py": "a page waits for its queues; clients close with the application",
     "devserver/servers.py": "`failed` and `_stop` wait for watchers",
     "devserver/stack.py": "`failed` waits for the first of them",
     "devserver/supervisor.py": "`stop` waits for the keepers",
