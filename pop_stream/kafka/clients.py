@@ -15,11 +15,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from time import monotonic
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, codec
@@ -33,6 +31,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from pop_stream.kafka import group_members
 from pop_stream.kafka.hardening import broker_timeouts
+from pop_stream.kafka.hardening.cancellation import shield_bootstrap, shield_until_answered
 from pop_stream.kafka.hardening.commit_guard import guard_commits
 from pop_stream.kafka.hardening.fetcher import (
     harden_fetcher,
@@ -187,10 +186,6 @@ async def poll_forever(
         yield [record for records in fetched.values() for record in records]
 
 
-T = TypeVar("T")
-
-_START_TIMEOUT_S: Final = 5.0
-
 _FETCH_WAIT_MS: Final = 2_000
 LONG_FETCH_WAIT_MS: Final = 10_000
 """How long a broker may hold a fetch that finds nothing; the first record ends the wait.
@@ -287,24 +282,6 @@ async def evict_own_predecessor(settings: Settings, group: str, client_name: str
         )
 
 
-async def shield_until_answered(request: Awaitable[T]) -> T:
-    """The answer to a request; if cancelled, the request may end first, for seconds at most.
-
-    For requests that may open a connection: cancelled meanwhile, it would stay open. Whoever
-    ends a part may cancel more than once.
-    """
-    asked = asyncio.ensure_future(request)
-    try:
-        return await asyncio.shield(asked)
-    except asyncio.CancelledError:
-        until_s = monotonic() + _START_TIMEOUT_S
-        while not asked.done() and (left_s := until_s - monotonic()) > 0:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([asked], timeout=left_s)
-        asked.cancel()
-        raise
-
-
 def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
     """An admin client, not started; the caller starts and closes it."""
     made = AIOKafkaAdminClient(
@@ -319,6 +296,7 @@ def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
 async def is_serving(bootstrap: str) -> bool:
     """Whether a broker without security knows its cluster, and who coordinates groups."""
     client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
+    shield_bootstrap(client)
     try:
         await client.bootstrap()
         if client.get_random_node() is None:

@@ -35,6 +35,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 
 from pop_stream.kafka.hardening import internals
+from pop_stream.kafka.hardening.cancellation import shield_bootstrap
 from pop_stream.kafka.hardening.internals import ClientInternals, ConnectionInternals
 
 ANSWER_TIMEOUT_S: Final = 4.0
@@ -96,6 +97,7 @@ def install_broker_timeouts(
     with _clients_lock:
         _clients.add(broker_timeouts)
     client.broker_timeouts = broker_timeouts  # as long as the client is there
+    shield_bootstrap(client)
 
 
 class _BrokerTimeouts:
@@ -237,6 +239,7 @@ def _probe(connection: Mapping[str, Any]) -> BrokerProbe:
     async def answers(address: str) -> bool:
         arguments = {**connection, "bootstrap_servers": address}
         client = AIOKafkaClient(**arguments, request_timeout_ms=int(_PROBE_TIMEOUT_S * 1000))
+        shield_bootstrap(client)
         try:
             await client.bootstrap()
         except (KafkaError, OSError):
