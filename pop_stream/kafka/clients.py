@@ -214,6 +214,13 @@ def connection(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
+def _harden(client: AIOKafkaClient, settings: Settings, *, fetch_wait_ms: int = 0) -> None:
+    shield_bootstrap(client)
+    broker_timeouts.install_broker_timeouts(
+        client, connection(settings), fetch_wait_ms=fetch_wait_ms
+    )
+
+
 def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> KafkaProducer:
     """An idempotent producer with acks=all, not started; the caller starts and stops it."""
     compress_fast()
@@ -228,7 +235,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> Kafka
         max_request_size=MIN_MAX_MESSAGE_BYTES,
         request_timeout_ms=10_000,
     )
-    broker_timeouts.install_broker_timeouts(made.client, connection(settings))
+    _harden(made.client, settings)
     return made
 
 
@@ -266,9 +273,7 @@ def consumer(
     arguments |= overrides
     made = KafkaConsumer(*topics, **arguments)
     fetch_wait_ms = arguments["fetch_max_wait_ms"]
-    broker_timeouts.install_broker_timeouts(
-        client_of(made), connection(settings), fetch_wait_ms=fetch_wait_ms
-    )
+    _harden(client_of(made), settings, fetch_wait_ms=fetch_wait_ms)
     if group_id is not None:
         made.before_start = partial(evict_own_predecessor, settings, group_id, client_name)
     return made
@@ -289,7 +294,7 @@ def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
         client_id=f"{settings.topic_prefix}{client_id}",
         request_timeout_ms=15_000,
     )
-    broker_timeouts.install_broker_timeouts(client_of(made), connection(settings))
+    _harden(client_of(made), settings)
     return made
 
 

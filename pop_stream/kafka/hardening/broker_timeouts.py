@@ -97,7 +97,6 @@ def install_broker_timeouts(
     with _clients_lock:
         _clients.add(broker_timeouts)
     client.broker_timeouts = broker_timeouts  # as long as the client is there
-    shield_bootstrap(client)
 
 
 class _BrokerTimeouts:
