@@ -12,6 +12,7 @@ from pop_stream.lab.bench.options import Folder, Processes
 from pop_stream.lab.reporting import measure_and_report
 
 if TYPE_CHECKING:
+    from pop_stream.lab.chaos.faults import FaultCounts
     from pop_stream.lab.chaos.hostile import HostileResult
     from pop_stream.lab.chaos.run import ChaosConfig, ChaosResult
 
@@ -75,25 +76,33 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     """
     import secrets
 
-    from pop_stream.lab.bench.conditions import data_folder
     from pop_stream.lab.chaos.faults import FaultCounts
-    from pop_stream.lab.chaos.run import ChaosConfig, run_chaos
     from pop_stream.operations import logging
 
     _check_brokers(brokers)
     logging.configure_console_logging()
-    made_up = secrets.randbelow(1_000_000)
+    chosen = secrets.randbelow(1_000_000) if seed is None else seed
     if hostile:
-        _chaos_by_customer(seed or made_up, seconds, rate, folder, as_json=as_json)
+        _chaos_by_customer(chosen, seconds, rate, folder, as_json=as_json)
         return
     counts = FaultCounts(seconds, kills, freezes, broker_kills, database_stops, broker_freezes)
+    shape = (chosen, rate, brokers, pullers, schedulers, settle)
+    _chaos_by_faults(counts, shape, folder, as_json=as_json)
+
+
+def _chaos_by_faults(
+    counts: "FaultCounts",
+    shape: tuple[int, float, int, int, int, float],
+    folder: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from pop_stream.lab.bench.conditions import data_folder
+    from pop_stream.lab.chaos.run import ChaosConfig, run_chaos
 
     async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         with data_folder(folder) as place:
-            config = ChaosConfig(
-                place, counts, made_up if seed is None else seed, rate, brokers, pullers,
-                schedulers, settle,
-            )  # fmt: skip
+            config = ChaosConfig(place, counts, *shape)
             on_progress(f"to see it again: {rerun_command(config)}")
             return report(config, await run_chaos(config, on_progress))
 

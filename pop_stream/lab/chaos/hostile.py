@@ -8,8 +8,8 @@ server, and no part ends.
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -193,13 +193,8 @@ async def _measure(  # what a run has
     await _submit(alone, quiet, options.rate_per_s, options.alone_s)
     before = read_usage(stack.processes())
     on_progress(f"{HOSTILE} attacks for {options.attacked_s:g} s")
-    attacking = asyncio.create_task(wage(hostile, ATTACKS))
-    try:
+    async with _attacked_by(hostile):
         await _submit(attacked, quiet, options.rate_per_s, options.attacked_s)
-    finally:
-        attacking.cancel()
-        with suppress(asyncio.CancelledError):
-            await attacking
     after = read_usage(stack.processes())
     on_progress("waiting until all have ended")
     mine = [*alone.due_at, *attacked.due_at]
@@ -221,6 +216,17 @@ async def _measure(  # what a run has
         },
         rss_mb={one: (before[one].rss_mb, after[one].rss_mb) for one in before.keys() & after},
     )
+
+
+@asynccontextmanager
+async def _attacked_by(hostile: HostileCustomer) -> AsyncIterator[None]:
+    attacking = asyncio.create_task(wage(hostile, ATTACKS))
+    try:
+        yield
+    finally:
+        attacking.cancel()
+        with suppress(asyncio.CancelledError):
+            await attacking
 
 
 async def _submit(load: QuietLoad, api: Client, rate_per_s: float, seconds: float) -> None:
