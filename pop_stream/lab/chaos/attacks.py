@@ -77,7 +77,7 @@ class HostileCustomer:
     def server_errors(self) -> Mapping[str, int]:
         """Answers that were a fault of the server, by attack and status.
 
-        503 is none: it is how the one who holds most memory is told to wait.
+        503 is none: it is how the one who holds most memory is asked to wait.
         """
         allowed = str(int(HTTPStatus.SERVICE_UNAVAILABLE))
         return {
