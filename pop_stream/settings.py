@@ -156,13 +156,16 @@ class Settings(BaseSettings):
     max_templates: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1_000, description="Templates of one customer; one more is refused with 409."
     )
+    max_schedules: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1_000, description="Schedules of one customer; one more is refused with 409."
+    )
     max_keys: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=100,
         description="Keys of one customer that have not ended; one more is refused with 409.",
     )
     max_changes_per_hour: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1_000,
-        description="Changes of templates and keys by one customer; one more gets 429.",
+        description="Changes of definitions and keys by one customer; one more gets 429.",
     )
     max_streams: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=500,

@@ -2,7 +2,7 @@
 
 from pop_stream.api.definitions.naming import ownership
 from pop_stream.api.http.access import PathObject
-from pop_stream.model.definitions import Kind
+from pop_stream.model.definitions import CUSTOMERS_KINDS, Kind
 from pop_stream.model.identity import Ownership, Principal
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.model.tenancy import is_qualified, resolve_unique
@@ -56,7 +56,7 @@ class Owners:
             kind,
             f"{kind}_id",
             owner,
-            is_named_by_customers=kind == "template",
+            is_named_by_customers=kind in CUSTOMERS_KINDS,
         )
 
     async def _agenda(self, agenda_id: str, _: Principal) -> Ownership | None:

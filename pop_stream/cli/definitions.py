@@ -18,6 +18,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "pool": ("id", "title", "max_in_flight", "insight_ids"),
     "insight": ("id", "title", "algorithm", "precedence", "target", "pool"),
     "template": ("id", "title", "owner", "visibility", "version"),
+    "schedule": ("id", "title", "trigger", "timezone", "owner", "paused"),
 }
 
 Id = Annotated[str, typer.Argument(metavar="ID")]

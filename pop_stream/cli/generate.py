@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definition
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
 from pop_stream.model.events.scheduling import (
@@ -74,9 +75,11 @@ def schemas() -> dict[str, Schema]:
             carried(ReadyEvent | list[ReadyEvent]),
         ),
         "definitions.json": _titled(
-            "A customer, an insight or a pool; the record's key says which",
+            "A customer, insight, pool, template or schedule; the record's key says which",
             TypeAdapter(Definition).json_schema(),
         ),
+        "occasions.json": _titled("What happened about a schedule", _of(OccasionEvent)),
+        "timekeeper.json": _titled("Up to where a schedule has come", _of(ScheduleState)),
         "controls.json": _titled("An attempt to stop", _of(AttemptStop)),
         "quota-usage.json": _titled("What waits and is on its way", _of(UsageEvent)),
         "poll-demand.json": _titled("What callers over HTTP want", carried(PollDemandEvent)),

@@ -88,6 +88,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         pool = await enter(open_pool(settings))
         limits = CustomerLimits(
             templates=settings.max_templates,
+            schedules=settings.max_schedules,
             keys=settings.max_keys,
             changes_per_hour=settings.max_changes_per_hour,
             versions=settings.kept_versions,

@@ -1,4 +1,4 @@
-"""Composes ingest and relay, which share a process."""
+"""Composes ingest, relay and timekeeper, which share a process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +13,7 @@ from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
+from pop_stream.timekeeper.timekeeper import Timekeeper
 
 
 @asynccontextmanager
@@ -35,18 +36,23 @@ async def open_sender_authenticator(
 
 
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
-    """Ingest and relay until `stop`; ends at once when either fails."""
+    """Ingest, relay and keep time until `stop`; ends at once when one of them fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="ingest"))
         publish = await enter(connections.publisher(settings, client_id="ingest"))
         relay_publish = await enter(connections.publisher(settings, client_id="relay"))
+        timekeeper_publish = await enter(
+            connections.publisher(settings, client_id="timekeeper")
+        )
         sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
         quota_gossip = await enter(quota_gossip_of(settings, publish, definitions, "ingest"))
         ingest = Ingest(
             settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
+        timekeeper = Timekeeper(settings, timekeeper_publish, definitions, WallClock())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))
+            tasks.create_task(timekeeper.run(stop))

@@ -18,6 +18,7 @@ from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
     AUTHORIZATION_HEADER,
+    HELD_TO_QUOTAS_HEADER,
     RecordSigner,
 )
 from pop_stream.ports.records import ConsumedRecord
@@ -172,6 +173,8 @@ class KafkaSubmissionQuota:
         quota_ledger.record_position(customer_id, (record.offset, index), lane=lane)
 
     def _is_admitted(self, record: ConsumedRecord) -> bool:
+        if HELD_TO_QUOTAS_HEADER in (record.headers or ()):
+            return False
         if self._signer.has_secret:
             return _is_signed(record, self._signer)
         return ADMITTED_HEADER in (record.headers or ())

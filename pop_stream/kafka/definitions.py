@@ -217,14 +217,10 @@ async def publish_definitions(
         ValueError: If an insight would change its pool or its group type, as its backlog and
             its emitted agendas could not move with it.
     """
-    in_force: set[Definition] = {
-        *current.customers.values(),
-        *current.insights.values(),
-        *current.pools.values(),
-    }
+    in_force = {definition_key(one): one for one in current.all()}
     for one in wanted:
         _reject_fixed_fields(one, current)
-    changed = [one for one in wanted if one not in in_force]
+    changed = [one for one in wanted if in_force.get(definition_key(one)) != one]
     await publisher.publish(
         [
             definition_record(topics, definition_key(one), encode_definition(one))

@@ -136,6 +136,16 @@ class Topics:
         return f"{self.prefix}deliveries"
 
     @property
+    def occasions(self) -> str:
+        """Ends of occurrences and commands about schedules, keyed by schedule."""
+        return f"{self.prefix}occasions"
+
+    @property
+    def timekeeper(self) -> str:
+        """Up to where each schedule has come, compacted."""
+        return f"{self.prefix}timekeeper"
+
+    @property
     def dead_letters(self) -> str:
         """Records of public topics that no part could use, and agendas that failed for good."""
         return f"{self.prefix}dead-letters"

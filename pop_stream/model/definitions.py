@@ -1,4 +1,4 @@
-"""Customers, pools and insights as they are defined, and the set that is in force.
+"""Customers, pools and insights as they are defined, and all definitions in force.
 
 Also their form as records of `pop.definitions` and as tables of a file, and which definitions
 need which others, by the keys of their records.
@@ -25,6 +25,7 @@ from pop_stream.model.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, Customer
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
+from pop_stream.model.schedule import Schedule
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.template import ACCEPTED, AgendaTemplate
 
@@ -204,17 +205,21 @@ class Insight(SharedDefinition):
         return self
 
 
-Definition = Customer | Insight | ResourcePool | AgendaTemplate
+Definition = Customer | Insight | ResourcePool | AgendaTemplate | Schedule
 
-Kind = Literal["customer", "insight", "pool", "template"]
+Kind = Literal["customer", "insight", "pool", "template", "schedule"]
 
 KINDS: Final[Mapping[Kind, type[Definition]]] = {
     "customer": Customer,
     "insight": Insight,
     "pool": ResourcePool,
     "template": AgendaTemplate,
+    "schedule": Schedule,
 }
 """What may be defined, by the word that keys and tables use for it."""
+
+CUSTOMERS_KINDS: Final[frozenset[Kind]] = frozenset({"template", "schedule"})
+"""What customers define for themselves, under ids of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +246,7 @@ class Definitions:
     insights: Mapping[InsightId, Insight] = field(default_factory=dict)
     pools: Mapping[str, ResourcePool] = field(default_factory=dict)
     templates: Mapping[str, VersionedTemplate] = field(default_factory=dict)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
     version: int = 0
 
     @property
@@ -252,7 +258,8 @@ class Definitions:
         """Every definition, those that others need first."""
         templates = (one.template for one in self.templates.values())
         pools, insights = self.pools.values(), self.insights.values()
-        return (*pools, *insights, *self.customers.values(), *templates)
+        customers, schedules = self.customers.values(), self.schedules.values()
+        return (*pools, *insights, *customers, *templates, *schedules)
 
     def customer(self, customer_id: CustomerId) -> Customer:
         """The customer's definition, or the defaults for one that has none."""
@@ -299,8 +306,8 @@ class Definitions:
                 kept[name] = definition
         return replace(self, **changed) if changed else self
 
-    def schedules_like(self, other: "Definitions") -> bool:
-        """Whether nothing was changed between the two but templates."""
+    def decides_like(self, other: "Definitions") -> bool:
+        """Whether nothing was changed between the two but templates and schedules."""
         return (
             self.customers is other.customers
             and self.insights is other.insights
@@ -444,20 +451,21 @@ def references_of(definition: Definition) -> Iterator[tuple[str, str]]:
             if pool is not None:
                 yield "pool", f"pool/{pool}"
         case _:
-            pass  # pools and templates need nothing
+            pass  # pools, templates and schedules need nothing
 
 
 def deletion_blocked_by(definition: Definition) -> list[str]:
     """Keys of what may not be deleted as long as this definition is there.
 
-    An owner, or the customer of a template's agendas, need not be defined: any customer has
-    the defaults. But once it is, its definition is not taken away under them.
+    An owner, or the customer of agendas that are made of it, need not be defined: any customer
+    has the defaults. But once it is, its definition is not taken away under them.
     """
     keys = [key for _, key in references_of(definition)]
-    if isinstance(definition, Insight | AgendaTemplate) and definition.owner is not None:
+    if isinstance(definition, SharedDefinition) and definition.owner is not None:
         keys.append(f"customer/{definition.owner}")
-    if isinstance(definition, AgendaTemplate):
-        customer_id = definition.agenda.get("customer_id")
+    if isinstance(definition, AgendaTemplate | Schedule):
+        made = definition.submission if isinstance(definition, Schedule) else definition.agenda
+        customer_id = made.get("customer_id")
         if isinstance(customer_id, str) and not find_references(customer_id):
             keys.append(f"customer/{customer_id}")
     return sorted(set(keys))

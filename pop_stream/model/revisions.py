@@ -233,24 +233,27 @@ class CustomerLimits:
 
     Attributes:
         templates: Of one owner.
+        schedules: Likewise.
         keys: That speak for it and have not ended.
         changes_per_hour: Of definitions and keys; each leaves an entry in the audit log.
         versions: Of one definition that are kept; older ones go once they are published.
     """
 
     templates: int = 1_000
+    schedules: int = 1_000
     keys: int = 100
     changes_per_hour: int = 1_000
     versions: int = 100
 
-    def check_templates(self, customer_id: str, there_are: int) -> None:
-        """Check how many there are with a new one.
+    def check_owned(self, customer_id: str, kind: Kind, there_are: int) -> None:
+        """Check how many templates or schedules there are with a new one.
 
         Raises:
             LimitError: If these are too many.
         """
-        if there_are > self.templates:
-            raise LimitError(customer_id, "templates", self.templates, "POP_MAX_TEMPLATES")
+        most = self.schedules if kind == "schedule" else self.templates
+        if there_are > most:
+            raise LimitError(customer_id, f"{kind}s", most, f"POP_MAX_{kind.upper()}S")
 
     def check_keys(self, customer_id: str, there_are: int) -> None:
         """Check how many have not ended with a new one.

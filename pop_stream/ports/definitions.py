@@ -66,8 +66,8 @@ class DefinitionStore(Protocol):
         """
         ...
 
-    async def find_by_name(self, named: str) -> Sequence[str]:
-        """Ids of templates with this name or alias; three at most."""
+    async def find_by_name(self, kind: Kind, named: str) -> Sequence[str]:
+        """Ids of those of a kind with this name or alias; three at most."""
         ...
 
     async def list(self, query: ListQuery) -> DefinitionListPage:

@@ -22,6 +22,7 @@ from pop_stream.model.definition_lists import (
     defaults_of,
 )
 from pop_stream.model.definitions import (
+    CUSTOMERS_KINDS,
     Customer,
     Definition,
     Kind,
@@ -171,10 +172,10 @@ class PostgresDefinitions:
         async with acquire_connection(self._pool) as connection:
             return _stored(await connection.fetchrow(_SQL["get_version"], *wanted))
 
-    async def find_by_name(self, named: str) -> Sequence[str]:
-        """Ids of templates that someone calls so; see the port."""
+    async def find_by_name(self, kind: Kind, named: str) -> Sequence[str]:
+        """Ids of those of a kind that someone calls so; see the port."""
         async with acquire_connection(self._pool) as connection:
-            rows = await connection.fetch(_SQL["template_ids_of"], named)
+            rows = await connection.fetch(_SQL["ids_of"], kind, named)
         return [row["id"] for row in rows]
 
     async def list(self, query: ListQuery) -> DefinitionListPage:
@@ -204,8 +205,9 @@ class PostgresDefinitions:
             outcomes = [await _make(connection, one, author, self._limits) for one in revisions]
             owner = author.principal.customer_id
             if owner is not None:  # a customer defines nothing but its own
-                there_are = await connection.fetchval(_SQL["count_owned"], "template", owner)
-                self._limits.check_templates(owner, there_are)
+                for kind in {one.kind for one in revisions} & CUSTOMERS_KINDS:
+                    there_are = await connection.fetchval(_SQL["count_owned"], kind, owner)
+                    self._limits.check_owned(owner, kind, there_are)
             await _expect_needs(connection, [one.definition for one in outcomes if one])
             gone = [
                 revision

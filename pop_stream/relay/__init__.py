@@ -15,6 +15,8 @@ How fast it relays decides how soon a freed slot is used again: `BatchPacer` gat
 for some milliseconds, longer while no agenda waits for room. A relay that is down delays the
 scheduler and loses nothing.
 
+Ends of agendas that are occurrences of schedules go to `pop.occasions` too, for the timekeeper.
+
 An event that cannot be read is left out, the rest of its record is not; reporting it is the
 rollup's task, which reads the same topic.
 

@@ -4,7 +4,7 @@ It makes one report per insight of a batch, in parts that fit a record, without 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
@@ -29,18 +29,23 @@ from pop_stream.model.events.base import AttemptOutcome
 from pop_stream.model.events.codec import decode_routed, encode
 from pop_stream.model.events.lifecycle import (
     SIGNED_EVENTS,
+    AgendaCancelled,
     AgendaClaimed,
     AgendaCommanded,
     AgendaEmitted,
+    AgendaExhausted,
+    AgendaExpired,
     AgendaFailed,
     AgendaHeartbeat,
     AgendaProgressed,
+    AgendaRefused,
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
     AttemptEvent,
     LifecycleEvent,
 )
+from pop_stream.model.events.occasions import OccurrenceEnded, OccurrenceOutcome
 from pop_stream.model.events.scheduling import (
     MAX_MESSAGE_LENGTH,
     Claim,
@@ -53,11 +58,12 @@ from pop_stream.model.events.scheduling import (
     Settlement,
 )
 from pop_stream.model.ids import HTTP_PULLER, ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
+from pop_stream.model.schedule import schedule_of
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
@@ -276,6 +282,30 @@ def _command(event: AgendaCommanded, origin: Origin) -> Command:
     )
 
 
+_OUTCOMES: Final[Mapping[type[LifecycleEvent], OccurrenceOutcome]] = {
+    AgendaSucceeded: "succeeded",
+    AgendaExhausted: "failed",
+    AgendaRefused: "failed",
+    AgendaCancelled: "cancelled",
+    AgendaExpired: "expired",
+}
+
+
+def occurrence_ends(
+    lifecycle: Iterable[LifecycleEvent], schedules: Container[str]
+) -> Iterator[OccurrenceEnded]:
+    """What the timekeeper must hear of: ends of agendas that are occurrences, by their ids."""
+    for event in lifecycle:
+        outcome = _OUTCOMES.get(type(event))
+        if outcome is None:
+            continue
+        schedule_id = schedule_of(event.agenda_id)
+        if schedule_id is not None and schedule_id in schedules:
+            yield OccurrenceEnded(
+                schedule_id=schedule_id, agenda_id=event.agenda_id, outcome=outcome
+            )
+
+
 PART: Final = "relay"
 
 BATCH_RECORDS: Final = 2_000
@@ -349,11 +379,8 @@ class Relay:
     async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         ordered_events = OrderedEvents()
-        reports = translate(
-            _relayed(records, ordered_events, self._signer),
-            ordered_events.commanded,
-            self._clock.now(),
-        )
+        lifecycle = [*_relayed(records, ordered_events, self._signer)]
+        reports = translate(lifecycle, ordered_events.commanded, self._clock.now())
         if ordered_events.expedites:
             self._pacer.expedite(_EXPEDITE_FOR_S)
         translated = [
@@ -361,16 +388,22 @@ class Relay:
             for event in ordered(reports, ordered_events.restarted)
             for part in split_to_fit(event)
         ]
-        if not translated:
+        current = self._definitions.current
+        ends = [
+            Record(self._topics.occasions, one.schedule_id.encode(), encode(one))
+            for one in (
+                occurrence_ends(lifecycle, current.schedules) if current.schedules else ()
+            )
+        ]
+        if not translated and not ends:
             return
         partitions = await self._publisher.partitions(self._topics.ready)
-        current = self._definitions.current
         # Restarts first: a command may follow one in the same batch.
         ready = [
             ready_record(self._topics, current, event, partitions=partitions)
             for event in translated
         ]
-        await publish_until_acknowledged(self._publisher, ready)
+        await publish_until_acknowledged(self._publisher, [*ready, *ends])
 
 
 @dataclass(slots=True)

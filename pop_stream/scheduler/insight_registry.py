@@ -113,7 +113,7 @@ class InsightRegistry:
     def is_up_to_date(self) -> bool:
         """Whether the definitions in force have been applied, templates aside."""
         applied = self._definitions_in_force
-        return applied is not None and self._definitions.current.schedules_like(applied)
+        return applied is not None and self._definitions.current.decides_like(applied)
 
     @property
     def definitions_version(self) -> int:

@@ -39,10 +39,10 @@ where
         limit 1
     ));
 
--- name: template_ids_of
--- Templates that have this id, or whose customers call them so.
+-- name: ids_of
+-- Those of a kind that have this id, or whose customers call them so.
 select id from definitions
-where kind = 'template' and (id = $1 or split_part(id, '@', 1) = $1)
+where kind = $1 and (id = $2 or split_part(id, '@', 1) = $2)
 order by id
 limit 3;
 

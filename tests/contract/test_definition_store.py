@@ -89,7 +89,7 @@ async def postgres(settings: Settings) -> AsyncIterator[Both]:
         yield Both(PostgresDefinitions(pool), PostgresDefinitionOutbox(pool))
 
 
-LIMITS = CustomerLimits(templates=2, changes_per_hour=6, versions=3)
+LIMITS = CustomerLimits(templates=2, schedules=1, changes_per_hour=6, versions=3)
 
 
 @pytest_asyncio.fixture(params=["memory", "postgres"])
@@ -380,9 +380,9 @@ async def test_a_template_comes_back_as_it_was_written(both):
 async def test_templates_are_found_by_what_their_customers_call_them(both):
     owned = [AgendaTemplate(id=f"t@{one}", owner=one, agenda={}) for one in ("acme", "beta")]
     await both.define(*owned, AgendaTemplate(id="u", agenda={}), Customer(id="t"))
-    assert await both.store.find_by_name("t") == ["t@acme", "t@beta"]
-    assert await both.store.find_by_name("u") == ["u"]
-    assert await both.store.find_by_name("none") == []
+    assert await both.store.find_by_name("template", "t") == ["t@acme", "t@beta"]
+    assert await both.store.find_by_name("template", "u") == ["u"]
+    assert await both.store.find_by_name("template", "none") == []
 
 
 def by(customer_id: str | None) -> Author:

@@ -18,6 +18,7 @@ from pop_stream.model.definition_lists import (
     microseconds,
 )
 from pop_stream.model.definitions import (
+    CUSTOMERS_KINDS,
     Customer,
     Definition,
     Kind,
@@ -78,8 +79,8 @@ class MemoryDefinitions:
             return None
         return found
 
-    async def find_by_name(self, named: str) -> Sequence[str]:
-        ids = sorted(one for kind, one in self.rows if kind == "template")
+    async def find_by_name(self, kind: Kind, named: str) -> Sequence[str]:
+        ids = sorted(one for known, one in self.rows if known == kind)
         return [one for one in ids if one.partition("@")[0] == named][:3]
 
     async def list(self, query: ListQuery) -> DefinitionListPage:
@@ -161,9 +162,10 @@ class MemoryDefinitions:
         return stored
 
     def _check_number(self, owner: str) -> None:
-        templates = [one for (kind, _), one in self.rows.items() if kind == "template"]
-        owned = sum(ownership(one).owner == owner for one in templates)
-        self.limits.check_templates(owner, owned)
+        for wanted in CUSTOMERS_KINDS:
+            defined = [one for (kind, _), one in self.rows.items() if kind == wanted]
+            owned = sum(ownership(one).owner == owner for one in defined)
+            self.limits.check_owned(owner, wanted, owned)
 
     def _expect_needs(self, defined: Iterable[Definition]) -> None:
         for one in defined:

@@ -10,13 +10,14 @@ from pop_stream.model.retry import Backoff
 from pop_stream.model.revisions import VersionedDefinition
 from pop_stream.model.template import ParamName, TemplateParam
 
-Name = Literal["Customer", "Pool", "Insight", "Template"]
+Name = Literal["Customer", "Pool", "Insight", "Template", "Schedule"]
 
 NAMES: Final[dict[Kind, Name]] = {
     "customer": "Customer",
     "pool": "Pool",
     "insight": "Insight",
     "template": "Template",
+    "schedule": "Schedule",
 }
 
 _STORED_FIELDS: Final[dict[str, Any]] = {

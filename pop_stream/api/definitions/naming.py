@@ -8,7 +8,7 @@ from aiohttp import web
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import with_timeout
 from pop_stream.api.http.parameters import id_pattern
-from pop_stream.model.definitions import Customer, Kind
+from pop_stream.model.definitions import CUSTOMERS_KINDS, Customer, Kind
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import ANYONE, Ownership, Principal
 from pop_stream.model.revisions import VersionedDefinition
@@ -22,11 +22,12 @@ class IdResolver:
 
     def __init__(self, kind: Kind, store: DefinitionStore) -> None:
         self._kind = kind
+        self._is_named_by_customers = kind in CUSTOMERS_KINDS
         self._store = store
 
     def candidates(self, named: str, principal: Principal) -> Sequence[str]:
-        """The ids that a caller may mean, likeliest first; customers choose templates' only."""
-        return candidate_ids(named, principal) if self._kind == "template" else (named,)
+        """The ids that a caller may mean, likeliest first."""
+        return candidate_ids(named, principal) if self._is_named_by_customers else (named,)
 
     async def named(self, request: web.Request) -> Sequence[str]:
         """The ids that the path may mean; an operator may leave the only customer out.
@@ -37,11 +38,11 @@ class IdResolver:
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
         if not id_pattern(f"{self._kind}_id").fits(named):
             raise NotFoundError(self._kind, named[:200])
-        if not principal.is_operator or principal is ANYONE or self._kind != "template":
+        if not principal.is_operator or principal is ANYONE or not self._is_named_by_customers:
             return self.candidates(named, principal)
-        found = (
-            () if is_qualified(named) else await with_timeout(self._store.find_by_name(named))
-        )
+        if is_qualified(named):
+            return (named,)
+        found = await with_timeout(self._store.find_by_name(self._kind, named))
         return (resolve_unique(named, found),)
 
     async def resolve_visible(self, request: web.Request) -> VersionedDefinition | None:

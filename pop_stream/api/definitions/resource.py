@@ -25,7 +25,7 @@ from pop_stream.model.definition_lists import (
     cursor_of,
     parse_list,
 )
-from pop_stream.model.definitions import Kind
+from pop_stream.model.definitions import CUSTOMERS_KINDS, Kind
 from pop_stream.model.errors import DefinitionError, Issue, NotFoundError, SubmissionError
 from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.revisions import (
@@ -47,6 +47,7 @@ PATHS: Final[Mapping[Kind, str]] = {
     "pool": "/v1/pools",
     "insight": "/v1/insights",
     "template": "/v1/agenda-templates",
+    "schedule": "/v1/schedules",
 }
 
 
@@ -70,7 +71,7 @@ class DefinitionEndpoints:
         self.kind = kind
         self.path = PATHS[kind]
         self.parameter = f"{kind}_id"
-        self.writer = Role.OPERATE if kind == "template" else Role.ADMIN
+        self.writer = Role.OPERATE if kind in CUSTOMERS_KINDS else Role.ADMIN
         self._store = store
         self._id_resolver = IdResolver(kind, store)
         self._body_reader = body_reader
@@ -216,7 +217,11 @@ class DefinitionEndpoints:
         content = self._id_resolver.identified(request, content, object_id)
         principal = principal_of(request)
         _expect_owner_unchanged(principal, content)
-        if principal.customer_id is None or "owner" in content or self.kind != "template":
+        if (
+            principal.customer_id is None
+            or "owner" in content
+            or self.kind not in CUSTOMERS_KINDS
+        ):
             return content
         return {**content, "owner": principal.customer_id}
 

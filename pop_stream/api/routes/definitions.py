@@ -36,7 +36,7 @@ from pop_stream.api_models.submissions import (
 )
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definition_lists import DEFAULT_LIMIT, MAX_LISTED, fields_of
-from pop_stream.model.definitions import KINDS, Kind
+from pop_stream.model.definitions import CUSTOMERS_KINDS, KINDS, Kind
 from pop_stream.model.errors import (
     CapacityError,
     DefinitionError,
@@ -58,6 +58,7 @@ _PLURALS: Final[Mapping[Kind, str]] = {
     "pool": "Pools",
     "insight": "Insights",
     "template": "Templates",
+    "schedule": "Schedules",
 }
 
 _ERRORS: Final = (
@@ -231,7 +232,7 @@ def _created(kind: Kind) -> RouteResponse:
 
 
 def _write_access(endpoints: DefinitionEndpoints) -> Access:
-    return Access(role=endpoints.writer, operators_only=endpoints.kind != "template")
+    return Access(role=endpoints.writer, operators_only=endpoints.kind not in CUSTOMERS_KINDS)
 
 
 def _list_parameters(kind: Kind) -> tuple[QueryParameter, ...]:

@@ -13,6 +13,7 @@ import msgspec
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.base import Struct
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
 from pop_stream.model.events.scheduling import (
@@ -39,6 +40,8 @@ _POLL_DEMAND: Final[msgspec.json.Decoder[PollDemandEvent]] = msgspec.json.Decode
 )
 _USAGE: Final[msgspec.json.Decoder[UsageEvent]] = msgspec.json.Decoder(UsageEvent)
 _DELIVERY: Final[msgspec.json.Decoder[DeliveryEvent]] = msgspec.json.Decoder(DeliveryEvent)
+_OCCASION: Final[msgspec.json.Decoder[OccasionEvent]] = msgspec.json.Decoder(OccasionEvent)
+_SCHEDULE_STATE: Final = msgspec.json.Decoder(ScheduleState)
 _ROUTED: Final = msgspec.json.Decoder(RoutedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -152,6 +155,24 @@ def decode_usage(value: bytes | None) -> UsageEvent:
         UnreadableRecordError: If the value is no such event.
     """
     return _decode_one(_USAGE, value)
+
+
+def decode_occasion(value: bytes | None) -> OccasionEvent:
+    """The event of one record of `pop.occasions`.
+
+    Raises:
+        UnreadableRecordError: If the value is no such event.
+    """
+    return _decode_one(_OCCASION, value)
+
+
+def decode_schedule_state(value: bytes | None) -> ScheduleState:
+    """The state of a schedule in one record of `pop.timekeeper`.
+
+    Raises:
+        UnreadableRecordError: If the value is no such state.
+    """
+    return _decode_one(_SCHEDULE_STATE, value)
 
 
 T = TypeVar("T")

@@ -208,7 +208,7 @@ class Admission:
         self.defined_customers_only = defined_customers_only
         self.router: InsightRouter = (
             before.router
-            if before is not None and definitions.schedules_like(before.definitions)
+            if before is not None and definitions.decides_like(before.definitions)
             else InsightRouter(
                 definitions.insights.values(),
                 definitions.customers,

@@ -17,6 +17,10 @@ AUTHORIZATION_HEADER: Final = "authorization"
 ADMITTED_HEADER: Final = ("pop-admitted", b"1")
 """The header of what the API admitted where it has no secret to sign it with."""
 
+HELD_TO_QUOTAS_HEADER: Final = ("pop-held-to-quotas", b"1")
+"""The header of what a part has signed, as it knows the sender, and has not admitted: the
+sender's quotas are ingest's to hold it to."""
+
 DEFINITIONS_VERSION_HEADER: Final = "pop-definitions"
 """The header with the version of the definitions by which the API admitted a record."""
 

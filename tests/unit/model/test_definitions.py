@@ -183,5 +183,5 @@ def test_changes_in_turn_and_at_once_lead_to_the_same():
 def test_a_template_changes_nothing_that_is_scheduled_by():
     known = Definitions()
     template = AgendaTemplate(id="t", agenda={})
-    assert known.updated("template/t", template).schedules_like(known)
-    assert not known.updated("customer/a", Customer(id="a")).schedules_like(known)
+    assert known.updated("template/t", template).decides_like(known)
+    assert not known.updated("customer/a", Customer(id="a")).decides_like(known)
