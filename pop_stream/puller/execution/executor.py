@@ -297,6 +297,8 @@ class AttemptExecutor:
         if stop is None or stop.reason != "outdated":
             changes = run.take_changes() if run else NO_CHANGES
             self._reporter.add(outcome_events(active.emitted, changes, end))
+        outcome = "stopped" if end.is_stopped else "failed" if failure else "succeeded"
+        self._run_context.metrics.record_attempt(active.emitted.insight_id, outcome)
         _log_end(active, end)
 
 
