@@ -425,7 +425,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), later=st.integers(-5, 20), slots=st.integers(0, 3), crash=CRASHES)
     def defer(self, data, later, slots, crash):
-        """An operation waits for something: the next attempt is due then, whatever their number."""
+        """An operation waits for something: the next attempt is due then."""
         agenda_id = self.some(data, "ready", "emitted", "claimed")
         if agenda_id is None:
             return
