@@ -55,7 +55,7 @@ class Attempts:
             attempt: Its number.
             now: The present instant.
             relayed_at: When the claim was relayed; None for now.
-            deferrals: How many attempts before it do not count, as its puller was told.
+            deferrals: How many attempts before it do not count, as in what was emitted.
         """
         record = self._in_flight_record(agenda_id, attempt, deferrals)
         if record is None:
