@@ -122,10 +122,7 @@ def _endpoints(
     body_reader = BodyReader(settings)
     validator = _submission_validator(ports, settings)
     submissions = _submissions(ports, settings, metrics, validator, body_reader)
-    definitions: Mapping[Kind, DefinitionEndpoints] = {
-        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
-        for kind in KINDS
-    }
+    definitions = _definitions(ports, body_reader)
     return Endpoints(
         owners=_owners(ports),
         submissions=submissions,
@@ -134,9 +131,7 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
-        streams=StreamEndpoints(
-            ports.summaries, metrics, timing, max_streams=settings.max_streams
-        ),
+        streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
@@ -153,6 +148,21 @@ def _endpoints(
         metrics=metrics,
         document=document.get,
     )
+
+
+def _definitions(
+    ports: ApiPorts, body_reader: BodyReader
+) -> Mapping[Kind, DefinitionEndpoints]:
+    return {
+        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
+        for kind in KINDS
+    }
+
+
+def _streams(
+    ports: ApiPorts, settings: Settings, metrics: Metrics, timing: StreamTiming
+) -> StreamEndpoints:
+    return StreamEndpoints(ports.summaries, metrics, timing, max_streams=settings.max_streams)
 
 
 def _submissions(

@@ -145,10 +145,22 @@ class DeadLetterEndpoints:
             raise InvalidError([Issue("filter", "{}", remedy)])
         principal = principal_of(request)
         wanted = _filter_of(command.filter, principal)
-        open_only = replace(wanted, states=("open",))
         if not command.dry_run:
             wish = command.model_dump(mode="json", exclude_defaults=True)
             await self._audit(request, "commanded", command.action, wish)
+        result = await self._command_many(command, wanted, principal)
+        if not command.dry_run:
+            counts = {"matched": result.matched, **result.outcomes}
+            await self._audit(request, "finished", command.action, counts)
+        return json_response(result, status=HTTPStatus.OK)
+
+    # ---- inside ----
+
+    async def _command_many(
+        self, command: LetterCommand, wanted: LetterFilter, principal: Principal
+    ) -> LetterCommandResult:
+        """Go through the open letters that fit, newest first, up to `MAX_COMMANDED`."""
+        open_only = replace(wanted, states=("open",))
         outcomes: Counter[str] = Counter()
         failures: list[LetterResult] = []
         before, matched, has_more = None, 0, "open" in wanted.states
@@ -164,7 +176,7 @@ class DeadLetterEndpoints:
             matched += len(page[:_BATCH])
             has_more = len(page) > _BATCH
             before = page[_BATCH - 1].number if has_more else None
-        result = LetterCommandResult(
+        return LetterCommandResult(
             action=command.action,
             dry_run=command.dry_run,
             matched=matched,
@@ -172,12 +184,6 @@ class DeadLetterEndpoints:
             has_more=has_more,
             failures=failures,
         )
-        if not command.dry_run:
-            counts = {"matched": matched, **outcomes}
-            await self._audit(request, "finished", command.action, counts)
-        return json_response(result, status=HTTPStatus.OK)
-
-    # ---- inside ----
 
     async def _do(
         self, command: LetterCommand, listed: StoredLetter, principal: Principal

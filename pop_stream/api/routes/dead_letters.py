@@ -96,11 +96,12 @@ def dead_letter_routes(owners: Owners, letters: DeadLetterEndpoints) -> tuple[Ro
             READ_ERRORS,
             access=read_access(owners.letter),
         ),
-        *_commands(owners, letters),
+        *_one_letter(owners, letters),
+        _many_letters(letters),
     )
 
 
-def _commands(owners: Owners, letters: DeadLetterEndpoints) -> tuple[Route, ...]:
+def _one_letter(owners: Owners, letters: DeadLetterEndpoints) -> tuple[Route, ...]:
     own = Access(role=Role.OPERATE, path_object=owners.letter, changes=True)
     settled = RouteResponse("What became of it.", (LetterResult,))
     errors = (*BODY_ERRORS, InvalidError, RateLimitError, *READ_ERRORS)
@@ -129,15 +130,18 @@ def _commands(owners: Owners, letters: DeadLetterEndpoints) -> tuple[Route, ...]
             may_be_bare=True,
             access=own,
         ),
-        Route(
-            "POST",
-            "/v1/dead-letter-commands",
-            letters.post_many,
-            "commandDeadLetters",
-            "Redrive or discard the open dead letters that fit a filter, 1,000 at a time",
-            (RouteResponse("What became of them, or would.", (LetterCommandResult,)),),
-            (*BODY_ERRORS, InvalidError, RateLimitError, UnavailableError),
-            body_models=(LetterCommand,),
-            access=Access(role=Role.OPERATE),
-        ),
+    )
+
+
+def _many_letters(letters: DeadLetterEndpoints) -> Route:
+    return Route(
+        "POST",
+        "/v1/dead-letter-commands",
+        letters.post_many,
+        "commandDeadLetters",
+        "Redrive or discard the open dead letters that fit a filter, 1,000 at a time",
+        (RouteResponse("What became of them, or would.", (LetterCommandResult,)),),
+        (*BODY_ERRORS, InvalidError, RateLimitError, UnavailableError),
+        body_models=(LetterCommand,),
+        access=Access(role=Role.OPERATE),
     )

@@ -1,4 +1,4 @@
-"""What a dead letter is about, read from its record: whose it is, and how it is told apart."""
+"""What a dead letter is about, read from its record: whose it is, and what its id is made of."""
 
 import base64
 import binascii
