@@ -1,4 +1,4 @@
-"""What a dead letter is about, read from its record: whose it is, and what its id is made of."""
+"""What a dead letter is about, read from its record: whose it is, and its id."""
 
 import base64
 import binascii
