@@ -1,4 +1,4 @@
-"""A server that answers as it is told and notes what it is asked."""
+"""A server that gives prepared answers and notes what it is asked."""
 
 import json
 import threading
