@@ -44,7 +44,7 @@ class PullerMetrics(Collector):
         self._operations.observe((operation_type, outcome), worked_s)
 
     def record_attempt(self, insight_id: str, outcome: str) -> None:
-        """An attempt has ended: `succeeded`, `failed` or `stopped`."""
+        """An attempt has ended: `succeeded`, `failed`, `deferred` or `stopped`."""
         [shown] = self._insights.of((insight_id,))
         self._attempts[shown, outcome] += 1
 
