@@ -11,6 +11,7 @@ from pop_stream.api.agendas.commands import CommandEndpoints
 from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints, StreamTiming
+from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
@@ -33,7 +34,7 @@ from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
-from pop_stream.model.ids import CustomerId
+from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
@@ -130,6 +131,13 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        insight_health=InsightHealthEndpoints(
+            ports.publisher,
+            ports.definitions,
+            ports.clock,
+            body_reader,
+            topics=Topics(settings.topic_prefix),
+        ),
         streams=StreamEndpoints(
             ports.summaries, metrics, timing, max_streams=settings.max_streams
         ),
@@ -169,7 +177,11 @@ def _submissions(
 
 
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:
-    return QuotaLedger("api", lambda one: definitions.current.customers.get(CustomerId(one)))
+    return QuotaLedger(
+        "api",
+        lambda one: definitions.current.customers.get(CustomerId(one)),
+        lambda one: definitions.current.insights.get(InsightId(one)),
+    )
 
 
 def _owners(ports: ApiPorts) -> Owners:

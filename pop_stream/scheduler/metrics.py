@@ -56,6 +56,11 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[OwnedInsight, datetime
         lambda owned, _: owned.backlog.mean_wait.mean_s,
     ),
     (
+        "health",
+        "By what the cap on agendas in flight is multiplied",
+        lambda owned, _: owned.scheduler.health.coefficient,
+    ),
+    (
         "gap_seconds",
         "Widest difference of what customers were given per weight, delivered and out",
         lambda owned, now: owned.scheduler.figures(now.timestamp()).gap,

@@ -220,7 +220,7 @@ RULES_OF = {
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
         "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
-        "reprioritiseAgenda", "rerunAgenda", "deleteAgenda",
+        "reprioritiseAgenda", "rerunAgenda", "deleteAgenda", "putInsightHealth",
     ),
     **_rules("changes", PULL, "pullAgendas"),
     **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
@@ -258,6 +258,7 @@ BODIES = {
     "commandAgendas": {"action": "cancel", "filter": {"ids": ["a-foreign"]}},
     "createTemplate": {"id": "t-foreign", "agenda": WORK},
     "putTemplate": {"agenda": WORK},
+    "putInsightHealth": {"coefficient": 0.5},
     "patchTemplate": {"title": "changed"},
     "createKey": {"roles": ["operate"]},
     "pullAgendas": WHO,

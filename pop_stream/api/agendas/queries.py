@@ -90,6 +90,10 @@ def _queue(description: QueueDescribed, principal: Principal) -> QueueView:
         rate_per_s=description.rate_per_s,
         gap_s=description.gap,
         bound_s=description.bound,
+        health=round(description.health, 4),
+        health_by=description.health_by or None,
+        health_reason=description.health_reason or None,
+        health_until=description.health_until,
         customers=[_customer_view(one) for one in named],
         other_customers=description.others + len(description.customers) - len(named),
     )

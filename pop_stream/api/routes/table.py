@@ -14,6 +14,7 @@ from pop_stream.api.agendas.commands import CommandEndpoints
 from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints
+from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
@@ -100,6 +101,7 @@ class Endpoints:
     lists: AgendaListEndpoints
     pulls: PullEndpoints
     queue_endpoints: QueueEndpoints
+    insight_health: InsightHealthEndpoints
     streams: StreamEndpoints
     health: HealthEndpoints
     definitions: Mapping[Kind, DefinitionEndpoints]
@@ -122,7 +124,12 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
             endpoints.queue_endpoints,
         ),
         *command_routes(endpoints.owners, endpoints.commands, endpoints.lists),
-        *definition_routes(endpoints.owners, endpoints.definitions, endpoints.queue_endpoints),
+        *definition_routes(
+            endpoints.owners,
+            endpoints.definitions,
+            endpoints.queue_endpoints,
+            endpoints.insight_health,
+        ),
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *pull_routes(endpoints.owners, endpoints.pulls),

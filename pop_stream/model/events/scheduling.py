@@ -229,7 +229,35 @@ MAX_QUERIED_AGENDAS: Final = 1_000
 """How many agendas one query may name."""
 
 
-ReadyEvent = InsightAgendasRouted | InsightAttemptsReported | InsightTick | QueueQueried
+class HealthValue(Struct, frozen=True, array_like=True):
+    """What somebody reports of an insight's health.
+
+    Attributes:
+        coefficient: By which its cap on agendas in flight is multiplied; 0 emits nothing.
+        until: From when on it is void, in seconds since the epoch.
+        reason: In the words of who reports it.
+    """
+
+    coefficient: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    until: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+    reason: str = ""
+
+
+class InsightHealth(Event, frozen=True):
+    """A value of an insight's health that is put from outside, in place of the last one.
+
+    Attributes:
+        source: Its name; values of several names are in force side by side.
+    """
+
+    insight_id: str
+    source: str
+    value: HealthValue
+
+
+ReadyEvent = (
+    InsightAgendasRouted | InsightAttemptsReported | InsightTick | InsightHealth | QueueQueried
+)
 
 
 class EmittedAgenda(Struct, frozen=True):
@@ -301,8 +329,9 @@ class RoundDecided(Event, frozen=True):
             worker-seconds per weight, delivered and reserved.
         customers: Those chosen first, then those that are next, at most 50; and at most 10 of
             those that may not go, with why (`held_by`).
-        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `max_in_flight`,
-            the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
+        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `paused`, the
+            insight is; `health`, its cap as lowered by its health; `max_in_flight`, its cap;
+            `pool`; `customer_caps`, whoever has any is paused, at its cap or
             without a token; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
@@ -312,6 +341,9 @@ class RoundDecided(Event, frozen=True):
             those that are out and one more.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
         definitions: Version of the definitions that were in force.
+        health: By what the cap on agendas in flight was multiplied.
+        health_by: What that came from: `failures`, `losses`, or the name under which it was
+            reported; empty at 1.
     """
 
     insight_id: str
@@ -333,6 +365,8 @@ class RoundDecided(Event, frozen=True):
     partition: int = 0
     offset: int = 0
     definitions: int = 0
+    health: float = 1.0
+    health_by: str = ""
 
 
 QueueState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
@@ -377,7 +411,7 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
     attempt: Count
 
 
-EmissionLimit = Literal["max_in_flight", "pool", ""]
+EmissionLimit = Literal["paused", "health", "max_in_flight", "pool", ""]
 
 
 class QueueDescribed(Event, frozen=True):
@@ -387,7 +421,8 @@ class QueueDescribed(Event, frozen=True):
         lag: Records on the insight's topic that no puller has claimed.
         slots: How many agendas could be emitted now.
         limited_by: What keeps the insight from emitting though its topic is short and agendas
-            are ready: `max_in_flight`, `pool`, or empty.
+            are ready: `paused`; `health`, its cap as lowered by its health; `max_in_flight`,
+            `pool`, or empty.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.
@@ -397,6 +432,9 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        health: As in `round.decided`, with `health_by`.
+        health_reason: In the words of who reported it; empty of what the scheduler sees.
+        health_until: When a reported value becomes void; None for the scheduler's own.
     """
 
     insight_id: str
@@ -419,6 +457,10 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    health: float = 1.0
+    health_by: str = ""
+    health_reason: str = ""
+    health_until: Instant | None = None
 
 
 class RecordRefused(Event, frozen=True):
