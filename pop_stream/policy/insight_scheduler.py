@@ -391,6 +391,7 @@ class InsightScheduler:
         backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
         said = backlog.health.all().get(self._health.by)
         holds = forecast.held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
+        duplicates = (backlog.duplicates.of(one, now) for one in query.dedupe)
         tracked_up_to = None
         if query.tracked_after is not None:
             more, tracked_up_to = forecast.tracked_after(
@@ -422,6 +423,7 @@ class InsightScheduler:
             agenda=self._position(query.agenda_id, now) if query.agenda_id else None,
             holds=holds,
             tracked_up_to=tracked_up_to,
+            duplicates=tuple(one for one in duplicates if one is not None),
             health=self._health.coefficient,
             health_by=self._health.by,
             health_reason=said.reason if said else "",

@@ -9,7 +9,8 @@ from msgspec import UNSET
 
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api_models.pulls import AppendRequest, DiagnosticReport, OperationReport
-from pop_stream.model.agenda import Operation, encode_operation, new_operations
+from pop_stream.model.agenda import Operation
+from pop_stream.model.appended_operations import encode_operation, new_operations
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
 from pop_stream.policy.lifecycle.summary import Summary, appended_name

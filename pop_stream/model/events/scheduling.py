@@ -17,6 +17,7 @@ from msgspec import field
 from pop_stream.model.events.base import (
     AttemptOutcome,
     Count,
+    DedupeRule,
     Event,
     Instant,
     LeaseMs,
@@ -53,6 +54,7 @@ class RoutedAgenda(Struct, frozen=True):
             the agenda; None for `attempt`.
         series: It is dropped if its series is at this position already, or past it; None for
             one that is placed whatever was placed before.
+        dedupe: Of what it is a duplicate, and what becomes of it then; None if of nothing.
     """
 
     agenda_id: str
@@ -72,6 +74,7 @@ class RoutedAgenda(Struct, frozen=True):
     backoff: Backoff | None = None
     run_from: Count | None = None
     series: SeriesPosition | None = None
+    dedupe: DedupeRule | None = None
 
 
 class Origin(Struct, frozen=True, array_like=True):
@@ -216,6 +219,8 @@ class QueueQueried(Event, frozen=True):
             `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
+        dedupe: Of which of these an agenda that came now would be a duplicate is wanted; at
+            most `MAX_QUERIED_AGENDAS`.
     """
 
     insight_id: str
@@ -223,6 +228,7 @@ class QueueQueried(Event, frozen=True):
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
     tracked_after: int | None = None
+    dedupe: tuple[DedupeRule, ...] = ()
 
 
 MAX_QUERIED_AGENDAS: Final = 1_000
@@ -411,6 +417,14 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
     attempt: Count
 
 
+class Duplicate(Struct, frozen=True, array_like=True):
+    """What an agenda with a key would be a duplicate of, and when perhaps no more."""
+
+    key: str
+    agenda_id: str
+    retry_after_s: float
+
+
 EmissionLimit = Literal["paused", "health", "max_in_flight", "pool", ""]
 
 
@@ -432,6 +446,7 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        duplicates: Of those of `dedupe` that would be duplicates.
         health: As in `round.decided`, with `health_by`.
         health_reason: In the words of who reported it; empty of what the scheduler sees.
         health_until: When a reported value becomes void; None for the scheduler's own.
@@ -457,6 +472,7 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    duplicates: tuple[Duplicate, ...] = ()
     health: float = 1.0
     health_by: str = ""
     health_reason: str = ""

@@ -31,9 +31,11 @@ from pop_stream.policy.backlog.agenda_index import (
     AgendaPosition,
     BacklogPage,
     ChosenAgenda,
+    ref_of,
 )
 from pop_stream.policy.backlog.attempts import Attempts
 from pop_stream.policy.backlog.commands import BacklogCommands
+from pop_stream.policy.backlog.duplicates import Duplicates
 from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets
 from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
@@ -106,6 +108,7 @@ class Backlog:
     Attributes:
         attempts: What is out; its lease clocks are in memory only.
         commands: Commands, and what is due.
+        duplicates: What agendas with a key are duplicates of.
         sync_matched: Claims for which a runner stood idle, since the backlog was loaded.
         sync_matched_s: Seconds from the emissions of these to the reports of their claims, in
             all.
@@ -117,6 +120,7 @@ class Backlog:
         self._backlog = BacklogState(insight, share_of)
         self.attempts = Attempts(self._backlog)
         self.commands = BacklogCommands(self._backlog)
+        self.duplicates = Duplicates(self._backlog, self.commands)
         self.sync_matched = 0
         self.sync_matched_s = 0.0
         self.idle = IdleRunnerCounts()
@@ -393,13 +397,15 @@ class Backlog:
         """Put a new page's agendas where they wait, and publish which of them must wait."""
         self._backlog.add_page(page)
         self._backlog.reruns.add_page(page)
-        for slot, options in page.options.items():
+        for slot, options in [*page.options.items()]:
+            if options.dedupe is not None:
+                self.duplicates.resolve(ref_of(page.number, slot), now)
             agenda_id = page.ids[slot]
             if page.states[slot] == HELD:
                 self.outbox.held(agenda_id, options.attempt, now)
-            elif options.not_before is not None and options.not_before > now:
+            elif page.states[slot] == WAITING and (until := options.not_before or 0.0) > now:
                 self.outbox.waiting(
-                    agenda_id, options.attempt, now, until=options.not_before, why="not_before"
+                    agenda_id, options.attempt, now, until=until, why="not_before"
                 )
 
 

@@ -13,9 +13,15 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pop_stream.model.agenda import MAX_OPERATIONS_BYTES, all_operations, parse_agenda
+from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.appended_operations import MAX_OPERATIONS_BYTES, all_operations
 from pop_stream.model.errors import SubmissionError, TransitionError, UnreadableRecordError
-from pop_stream.model.events.base import AppendedOperation, OperationProgress, PriorProgress
+from pop_stream.model.events.base import (
+    AppendedOperation,
+    Diagnostic,
+    OperationProgress,
+    PriorProgress,
+)
 from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
@@ -43,6 +49,7 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.model.events.scheduling import MAX_MESSAGE_LENGTH
 from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, State, step
 from pop_stream.policy.lifecycle.summary import (
+    DUPLICATE,
     PastAttempt,
     Summary,
     appended_name,
@@ -340,6 +347,14 @@ def _set_waiting(summary: Summary, event: AgendaWaiting | AgendaReady | AgendaHe
 def _close(
     summary: Summary, event: AgendaExhausted | AgendaCancelled | AgendaExpired
 ) -> Summary:
+    if isinstance(event, AgendaCancelled) and event.duplicate_of:
+        named = Diagnostic(
+            message=event.message,
+            at=event.at,
+            code=DUPLICATE,
+            detail={"agenda_id": event.duplicate_of},
+        )
+        summary = replace(summary, diagnostics=(named,))
     return replace(
         summary,
         ended_at=summary.ended_at or event.at,

@@ -15,11 +15,9 @@ from weakref import ReferenceType, ref
 import msgspec
 
 from pop_stream.model import references
-from pop_stream.model.agenda import (
-    Agenda,
-    Operation,
+from pop_stream.model.agenda import Agenda, Operation, dependencies
+from pop_stream.model.appended_operations import (
     all_operations,
-    dependencies,
     encode_operation,
     new_operations,
 )
