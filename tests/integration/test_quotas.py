@@ -229,7 +229,7 @@ async def test_an_insight_takes_so_many_over_all_entry_points_and_lets_priority_
         )  # fmt: skip
         assert (got["insight_id"], got["limit"], got["present"]) == ("shallow", 10, 10)
         await world.send("four", 2, "rare")
-        found = await world.letters("four", 2)
+        found = await world.letters("shallow", 2)  # what the reason names
         assert {one.code for one in found} == {"insight_quota"}
         urgent = agenda("three", "rare") | {"priority": 1}
         async with world.session.post(f"{world.urls[0]}/v1/agendas", json=urgent) as response:
