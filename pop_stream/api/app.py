@@ -131,13 +131,7 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
-        insight_health=InsightHealthEndpoints(
-            ports.publisher,
-            ports.definitions,
-            ports.clock,
-            body_reader,
-            topics=Topics(settings.topic_prefix),
-        ),
+        insight_health=_insight_health(ports, settings, body_reader),
         streams=StreamEndpoints(
             ports.summaries, metrics, timing, max_streams=settings.max_streams
         ),
@@ -226,6 +220,18 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         clock=ports.clock,
         body_reader=body_reader,
         topic=Topics(settings.topic_prefix).agenda_events,
+    )
+
+
+def _insight_health(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> InsightHealthEndpoints:
+    return InsightHealthEndpoints(
+        ports.publisher,
+        ports.definitions,
+        ports.clock,
+        body_reader,
+        topics=Topics(settings.topic_prefix),
     )
 
 

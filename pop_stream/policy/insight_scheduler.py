@@ -28,6 +28,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.scheduling import (
@@ -48,7 +50,7 @@ from pop_stream.model.ids import CustomerId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
-from pop_stream.policy.backlog.health import HEALTHY, Health
+from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.backlog.outbox import OutboxBatch
 from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.fairness.queue import FairQueue
@@ -140,7 +142,8 @@ class InsightScheduler:
             case InsightHealth():
                 self.backlog.report_health(event.source, event.value, now)
             case QueueQueried():
-                return Effects(reply=self._describe(event, now, limited_by))
+                reply = self._describe(event, now, limited_by)
+                return Effects(reply=self._with_admission(reply, event, now))
         return _NO_EFFECTS
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float) -> int:
@@ -214,7 +217,7 @@ class InsightScheduler:
             self._usual = max(self.backlog.in_flight, self._usual - self._usual // 64)
 
     @property
-    def health(self) -> Health:
+    def health(self) -> HealthCoefficient:
         """As of the last `advance_to` or `refresh_health`."""
         return self._health
 
@@ -389,9 +392,7 @@ class InsightScheduler:
         backlog, figures, depth = self.backlog, self.figures(now), self.depth
         backlogged = [flow for flow in backlog.queue.flows() if not flow.is_idle]
         backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
-        said = backlog.health.all().get(self._health.by)
         holds = forecast.held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
-        duplicates = (backlog.duplicates.of(one, now) for one in query.dedupe)
         tracked_up_to = None
         if query.tracked_after is not None:
             more, tracked_up_to = forecast.tracked_after(
@@ -423,7 +424,17 @@ class InsightScheduler:
             agenda=self._position(query.agenda_id, now) if query.agenda_id else None,
             holds=holds,
             tracked_up_to=tracked_up_to,
-            duplicates=tuple(one for one in duplicates if one is not None),
+        )
+
+    def _with_admission(
+        self, described: QueueDescribed, query: QueueQueried, now: float
+    ) -> QueueDescribed:
+        """With what is reported of its health, and what would be a duplicate now."""
+        said = self.backlog.health.all().get(self._health.by)
+        found = (self.backlog.duplicates.of(one, now) for one in query.dedupe)
+        return replace(
+            described,
+            duplicates=tuple(one for one in found if one is not None),
             health=self._health.coefficient,
             health_by=self._health.by,
             health_reason=said.reason if said else "",

@@ -56,7 +56,7 @@ class _RecentAttempts:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HealthCoefficient:
     """A coefficient and what it comes from.
 
     Attributes:
@@ -68,7 +68,7 @@ class Health:
     by: str = ""
 
 
-HEALTHY: Final = Health()
+HEALTHY: Final = HealthCoefficient()
 
 
 class HealthTracker:
@@ -127,10 +127,10 @@ class HealthTracker:
 
     # ---- the coefficient ----
 
-    def at(self, now: float, scaling: HealthScaling | None) -> Health:
+    def at(self, now: float, scaling: HealthScaling | None) -> HealthCoefficient:
         """The worst of all values in force; O(values + customers counted)."""
         found = [
-            Health(value.coefficient, source)
+            HealthCoefficient(value.coefficient, source)
             for source, value in self._reported.items()
             if value.until > now
         ]
@@ -139,7 +139,7 @@ class HealthTracker:
         worst = min(found, key=lambda one: (one.coefficient, one.by), default=HEALTHY)
         return worst if worst.coefficient < FULL else HEALTHY
 
-    def _observed(self, now: float, scaling: HealthScaling) -> list[Health]:
+    def _observed(self, now: float, scaling: HealthScaling) -> list[HealthCoefficient]:
         failures = losses = attempts = customers = 0.0
         for recent in self._recent.values():
             recent.age(now, scaling.half_life_s)
@@ -155,8 +155,8 @@ class HealthTracker:
         falls = _ramp(losses / customers, scaling.losses_from, scaling.losses_to)
         least = scaling.least
         return [
-            Health(FULL - (FULL - least) * ramp, "failures"),
-            Health(FULL - (FULL - least) * falls, "losses"),
+            HealthCoefficient(FULL - (FULL - least) * ramp, "failures"),
+            HealthCoefficient(FULL - (FULL - least) * falls, "losses"),
         ]
 
     def _store(self, source: str, value: HealthValue) -> None:
@@ -176,7 +176,7 @@ def _ramp(rate: float, start: float, end: float) -> float:
     return min(1.0, max(0.0, (rate - start) / (end - start)))
 
 
-def scaled_cap(cap: int, health: Health) -> int:
+def scaled_cap(cap: int, health: HealthCoefficient) -> int:
     """What is left of a cap: at least one, unless the coefficient is 0."""
     if health.coefficient <= 0.0:
         return 0

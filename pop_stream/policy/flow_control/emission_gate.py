@@ -15,7 +15,7 @@ from heapq import heapify, heapreplace
 from typing import Final
 
 from pop_stream.model.definitions import Insight
-from pop_stream.policy.backlog.health import HEALTHY, Health, scaled_cap
+from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient, scaled_cap
 from pop_stream.policy.flow_control.target_depth import TargetDepth
 
 INITIAL_TARGET: Final = 8
@@ -94,7 +94,7 @@ def budget(
     return max(0, room)
 
 
-def in_flight_cap(insight: Insight, health: Health, *, usual: int) -> int | None:
+def in_flight_cap(insight: Insight, health: HealthCoefficient, *, usual: int) -> int | None:
     """Most that may be in flight: the cap times the health coefficient; None for no cap.
 
     Args:

@@ -89,8 +89,8 @@ def _waiting(place: QueuedAgendaStatus, answer: QueueDescribed) -> str:
     limit = _LIMITS.get(answer.limited_by)
     if limit is not None:
         facts = {name: getattr(answer, name) for name in ("in_flight", "health", "health_by")}
-        told = answer.health_reason if answer.limited_by == "health" else ""
-        reason = f": {told}" if told else ""
+        said = answer.health_reason if answer.limited_by == "health" else ""
+        reason = f": {said}" if said else ""
         parts.append(limit.format(insight=answer.insight_id, **facts) + reason)
     if place.eta_s is not None:
         parts.append(f"about {_duration(place.eta_s)} at the present rate")

@@ -178,7 +178,7 @@ async def test_a_paused_insight_emits_nothing_until_it_goes_on(world):
     assert len(world.emitted_ids()) == 5
 
 
-async def test_a_reported_health_lowers_the_cap_at_once_and_is_told(world):
+async def test_a_reported_health_lowers_the_cap_at_once_and_is_shown(world):
     world.define(MEDIA.model_copy(update={"max_in_flight": 8}))
     until = (START + timedelta(seconds=60)).timestamp()
     value = HealthValue(0.5, until, "the disk is slow")
@@ -187,9 +187,9 @@ async def test_a_reported_health_lowers_the_cap_at_once_and_is_told(world):
     [one] = world.decisions()
     assert (len(one.chosen), one.waiting) == (4, "health")
     assert (one.health, one.health_by) == (0.5, "disk")
-    told = await queue_of(world)
-    assert (told.limited_by, told.health, told.health_by) == ("health", 0.5, "disk")
-    assert (told.health_reason, told.health_until.timestamp()) == ("the disk is slow", until)
+    shown = await queue_of(world)
+    assert (shown.limited_by, shown.health, shown.health_by) == ("health", 0.5, "disk")
+    assert (shown.health_reason, shown.health_until.timestamp()) == ("the disk is slow", until)
 
 
 async def test_a_reported_health_survives_a_restart_and_is_void_after_its_time(world):

@@ -12,7 +12,7 @@ from pop_stream.policy.backlog.health import (
     HEALTHY,
     MAX_CUSTOMERS,
     MAX_SOURCES,
-    Health,
+    HealthCoefficient,
     HealthTracker,
 )
 
@@ -42,11 +42,11 @@ def tracker(**ends):
     [
         ((10, 0, 0), HEALTHY),
         ((8, 2, 0), HEALTHY),
-        ((6, 4, 0), Health(0.55, "failures")),
-        ((2, 8, 0), Health(0.1, "failures")),
-        ((9, 0, 1), Health(0.82, "losses")),
-        ((5, 0, 5), Health(0.1, "losses")),
-        ((5, 4, 1), Health(0.55, "failures")),
+        ((6, 4, 0), HealthCoefficient(0.55, "failures")),
+        ((2, 8, 0), HealthCoefficient(0.1, "failures")),
+        ((9, 0, 1), HealthCoefficient(0.82, "losses")),
+        ((5, 0, 5), HealthCoefficient(0.1, "losses")),
+        ((5, 4, 1), HealthCoefficient(0.55, "failures")),
         ((0, 9, 0), HEALTHY),  # too few to say anything
     ],
 )
@@ -78,11 +78,11 @@ def test_the_worst_of_reported_values_counts_until_it_is_void():
     one = HealthTracker()
     one.report("disk", HealthValue(0.5, 10.0), 0.0)
     one.report("queue", HealthValue(0.75, 20.0), 0.0)
-    assert one.at(9.9, None) == Health(0.5, "disk")
-    assert one.at(10.0, None) == Health(0.75, "queue")
+    assert one.at(9.9, None) == HealthCoefficient(0.5, "disk")
+    assert one.at(10.0, None) == HealthCoefficient(0.75, "queue")
     assert one.at(20.0, None) is HEALTHY
     one.report("disk", HealthValue(0.0, 40.0), 20.0)
-    assert one.at(21.0, None) == Health(0.0, "disk")
+    assert one.at(21.0, None) == HealthCoefficient(0.0, "disk")
     one.report("disk", HealthValue(1.0, 40.0), 22.0)
     assert one.at(22.0, None) is HEALTHY
 
@@ -147,7 +147,7 @@ def test_lost_attempts_of_a_backlog_count_as_lost():
     for number in range(10):
         one.claim(f"ann-{number}", 1)
     one.attempts.expire_leases(5.0, 5.0)
-    assert one.health.at(5.0, SCALING) == Health(pytest.approx(0.1), "losses")
+    assert one.health.at(5.0, SCALING) == HealthCoefficient(pytest.approx(0.1), "losses")
 
 
 @pytest.mark.parametrize("what", ["failures", "losses"])

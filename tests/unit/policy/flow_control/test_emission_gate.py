@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from pop_stream.model.definitions import Insight
-from pop_stream.policy.backlog.health import HEALTHY, Health
+from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.flow_control.emission_gate import (
     INITIAL_TARGET,
     MAX_TARGET,
@@ -191,7 +191,7 @@ def test_more_on_the_topic_never_lets_more_go():
     ],
 )
 def test_the_cap_is_multiplied_by_the_health(cap, coefficient, usual, expected):
-    health = HEALTHY if coefficient == 1.0 else Health(coefficient, "disk")
+    health = HEALTHY if coefficient == 1.0 else HealthCoefficient(coefficient, "disk")
     assert in_flight_cap(insight(max_in_flight=cap), health, usual=usual) == expected
 
 
