@@ -131,16 +131,8 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
-        insight_health=InsightHealthEndpoints(
-            ports.publisher,
-            ports.definitions,
-            ports.clock,
-            body_reader,
-            topics=Topics(settings.topic_prefix),
-        ),
-        streams=StreamEndpoints(
-            ports.summaries, metrics, timing, max_streams=settings.max_streams
-        ),
+        insight_health=_insight_health(ports, settings, body_reader),
+        streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
@@ -226,6 +218,24 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         clock=ports.clock,
         body_reader=body_reader,
         topic=Topics(settings.topic_prefix).agenda_events,
+    )
+
+
+def _streams(
+    ports: ApiPorts, settings: Settings, metrics: Metrics, timing: StreamTiming
+) -> StreamEndpoints:
+    return StreamEndpoints(ports.summaries, metrics, timing, max_streams=settings.max_streams)
+
+
+def _insight_health(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> InsightHealthEndpoints:
+    return InsightHealthEndpoints(
+        ports.publisher,
+        ports.definitions,
+        ports.clock,
+        body_reader,
+        topics=Topics(settings.topic_prefix),
     )
 
 
