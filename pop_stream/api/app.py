@@ -23,6 +23,7 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
+from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import (
@@ -132,9 +133,7 @@ def _endpoints(
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
         insight_health=_insight_health(ports, settings, body_reader),
-        streams=StreamEndpoints(
-            ports.summaries, metrics, timing, max_streams=settings.max_streams
-        ),
+        streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
@@ -163,6 +162,7 @@ def _submissions(
         validator,
         ports.publisher,
         SubmissionDeduplicator(ports.summaries, ports.clock),
+        DuplicateFinder(ports.questions),
         SubmissionQuota(ports.quota_ledger or _local_quota_ledger(ports.definitions)),
         body_reader,
         settings=settings,
@@ -221,6 +221,12 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         body_reader=body_reader,
         topic=Topics(settings.topic_prefix).agenda_events,
     )
+
+
+def _streams(
+    ports: ApiPorts, settings: Settings, metrics: Metrics, timing: StreamTiming
+) -> StreamEndpoints:
+    return StreamEndpoints(ports.summaries, metrics, timing, max_streams=settings.max_streams)
 
 
 def _insight_health(

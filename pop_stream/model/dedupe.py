@@ -1,8 +1,8 @@
 """Deduplication: by which key agendas are duplicates of each other, and what becomes of them.
 
 The key is hashed with the customer's id: no customer's agenda is a duplicate of another's. It
-is made once, where an agenda comes in, of a value, which a template's tokens may fill in, and of
-fields of the agenda itself.
+is made once, where an agenda comes in, of a value, which a template's tokens may fill in, and
+of fields of the agenda itself.
 """
 
 import hashlib
