@@ -199,8 +199,7 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
     if fault:
         raise SubmissionError([fault])
     if agenda.dedupe is not None and agenda.dedupe.fields:
-        if faults := [*agenda.dedupe.issues(_STRICT.decode(text))]:
-            raise SubmissionError(faults)
+        agenda.dedupe.check(_AGENDA.dump_python(agenda, mode="json"))
     of_operations = (one.params for one in agenda.operations)
     if not is_accepted and (moved := [*legacy_param_issues(agenda.params, of_operations)]):
         raise SubmissionError(moved)
@@ -355,7 +354,7 @@ def dedupe_rule(agenda: Agenda) -> DedupeRule | None:
     """What the scheduler gets of the agenda's `dedupe`; None if it has none."""
     if agenda.dedupe is None:
         return None
-    document = msgspec.json.decode(encode_agenda(agenda)) if agenda.dedupe.fields else None
+    document = _AGENDA.dump_python(agenda, mode="json") if agenda.dedupe.fields else None
     return agenda.dedupe.rule(agenda.customer_id, document)
 
 

@@ -7,7 +7,6 @@ of fields of the agenda itself.
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Annotated, Final, Self
 
 from pydantic import (
@@ -19,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from pop_stream.model.errors import Issue
+from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.events.base import DedupeRule, DuplicatePhase, OnDuplicate
 from pop_stream.model.references import walk
 
@@ -91,14 +90,21 @@ class Dedupe(BaseModel):
         """While what is there has duplicates."""
         return self.during or ("waiting" if self.debounce_s else "running")
 
-    def issues(self, document: object) -> Iterator[Issue]:
-        """A fault for every pointer that leads nowhere in the agenda, as JSON."""
+    def check(self, document: object) -> None:
+        """Check that every pointer leads somewhere in the agenda, as JSON.
+
+        Raises:
+            SubmissionError: With an issue for each that does not.
+        """
+        faults: list[Issue] = []
         for index, pointer in enumerate(self.fields):
             try:
                 walk(document, pointer)
             except LookupError:
                 message = "the agenda has nothing there; correct the pointer"
-                yield Issue(f"dedupe.fields[{index}]", pointer, message)
+                faults.append(Issue(f"dedupe.fields[{index}]", pointer, message))
+        if faults:
+            raise SubmissionError(faults)
 
     def rule(self, customer_id: str, document: object) -> DedupeRule:
         """What the scheduler gets of it.
@@ -108,7 +114,7 @@ class Dedupe(BaseModel):
             document: The agenda as JSON; not looked at without `fields`.
 
         Raises:
-            LookupError: If a pointer leads nowhere; never for an agenda without issues.
+            LookupError: If a pointer leads nowhere; never for an agenda that was checked.
         """
         parts = [customer_id, self.key, *(walk(document, one) for one in self.fields)]
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))

@@ -16,6 +16,7 @@ from pop_stream.model.errors import DuplicateError, UnavailableError
 from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import MAX_QUERIED_AGENDAS, Duplicate
 from pop_stream.model.tenancy import display_id
+from pop_stream.policy.backlog.duplicates import RETRY_AFTER_S
 from pop_stream.policy.ingress.admission import Submission
 from pop_stream.ports.queries import QueueQueries
 
@@ -58,7 +59,14 @@ class KnownDuplicates:
     """What is there for some keys."""
 
     def __init__(self, by_key: Mapping[str, Duplicate]) -> None:
-        self._by_key = by_key
+        self._by_key = dict(by_key)
+
+    def add(self, submission: Submission) -> None:
+        """Another of the same list is let in; those after it may be its duplicates."""
+        rule = refusing_rule(submission)
+        if rule is not None:
+            mine = Duplicate(rule.key, submission.agenda_id, RETRY_AFTER_S)
+            self._by_key.setdefault(rule.key, mine)
 
     def expect_none(self, submission: Submission) -> None:
         """Check that the submission is no duplicate that is refused.

@@ -34,11 +34,7 @@ from pop_stream.api.http.parameters import read_query
 from pop_stream.api.http.problems import status_of
 from pop_stream.api.http.route import QueryParameter
 from pop_stream.api.http.server import Metrics
-from pop_stream.api.submissions.duplicates import (
-    DuplicateFinder,
-    KnownDuplicates,
-    refusing_rule,
-)
+from pop_stream.api.submissions.duplicates import DuplicateFinder, KnownDuplicates
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import (
@@ -413,20 +409,15 @@ class _SubmissionBatch:
                     self._repeated += 1
 
     def mark_duplicates(self, known: KnownDuplicates) -> None:
-        """Refuse what is a duplicate of what is there, and of an earlier item."""
-        keys: dict[str, str] = {}
+        """Refuse what is a duplicate of what is there, or of an earlier item."""
         for index, submission in [*self._valid.items()]:
-            rule = refusing_rule(submission)
             try:
                 known.expect_none(submission)
-                if rule is not None and rule.key in keys:
-                    raise DuplicateError(keys[rule.key], retry_after_s=0.0)
             except DuplicateError as error:
                 del self._valid[index]
                 self._results[index] = self._refused(index, error, error.issues)
             else:
-                if rule is not None:
-                    keys[rule.key] = submission.visible_id
+                known.add(submission)
 
     def apply_quota(self, quota: SubmissionQuota) -> None:
         """Refuse what exceeds quotas and capacity limits; later items are refused first."""

@@ -19,6 +19,7 @@ from pop_stream.model.events.base import (
     Count,
     DedupeRule,
     Event,
+    HealthValue,
     Instant,
     LeaseMs,
     Priority,
@@ -233,20 +234,6 @@ class QueueQueried(Event, frozen=True):
 
 MAX_QUERIED_AGENDAS: Final = 1_000
 """How many agendas one query may name."""
-
-
-class HealthValue(Struct, frozen=True, array_like=True):
-    """What somebody reports of an insight's health.
-
-    Attributes:
-        coefficient: By which its cap on agendas in flight is multiplied; 0 emits nothing.
-        until: From when on it is void, in seconds since the epoch.
-        reason: In the words of who reports it.
-    """
-
-    coefficient: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    until: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-    reason: str = ""
 
 
 class InsightHealth(Event, frozen=True):

@@ -13,9 +13,9 @@ from math import inf
 from typing import Final
 
 from pop_stream.model.definitions import Insight
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.scheduling import (
     Command,
-    HealthValue,
     InsightAttemptsReported,
     InsightTick,
     Origin,
