@@ -12,6 +12,7 @@ import structlog
 from pop_stream.kafka import clients
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener, RoundRobinAssignor
 from pop_stream.kafka.errors import KafkaError
+from pop_stream.kafka.hardening.cancellation import shield_until_answered
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.share_consumer import MissingClientError
 from pop_stream.kafka.topics import Topics
@@ -334,7 +335,7 @@ class _DispatchRebalanceListener(RebalanceListener):  # type: ignore[misc]  # ai
 
 
 async def _exists(consumer: KafkaConsumer, topic: str) -> bool:
-    existing: Collection[str] = await clients.shield_until_answered(consumer.topics())
+    existing: Collection[str] = await shield_until_answered(consumer.topics())
     return topic in existing
 
 

@@ -15,11 +15,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from time import monotonic
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, codec
@@ -33,6 +31,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from pop_stream.kafka import group_members
 from pop_stream.kafka.hardening import broker_timeouts
+from pop_stream.kafka.hardening.cancellation import shield_bootstrap, shield_until_answered
 from pop_stream.kafka.hardening.commit_guard import guard_commits
 from pop_stream.kafka.hardening.fetcher import (
     harden_fetcher,
@@ -187,10 +186,6 @@ async def poll_forever(
         yield [record for records in fetched.values() for record in records]
 
 
-T = TypeVar("T")
-
-_START_TIMEOUT_S: Final = 5.0
-
 _FETCH_WAIT_MS: Final = 2_000
 LONG_FETCH_WAIT_MS: Final = 10_000
 """How long a broker may hold a fetch that finds nothing; the first record ends the wait.
@@ -219,6 +214,13 @@ def connection(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
+def _harden(client: AIOKafkaClient, settings: Settings, *, fetch_wait_ms: int = 0) -> None:
+    shield_bootstrap(client)
+    broker_timeouts.install_broker_timeouts(
+        client, connection(settings), fetch_wait_ms=fetch_wait_ms
+    )
+
+
 def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> KafkaProducer:
     """An idempotent producer with acks=all, not started; the caller starts and stops it."""
     compress_fast()
@@ -233,7 +235,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> Kafka
         max_request_size=MIN_MAX_MESSAGE_BYTES,
         request_timeout_ms=10_000,
     )
-    broker_timeouts.install_broker_timeouts(made.client, connection(settings))
+    _harden(made.client, settings)
     return made
 
 
@@ -271,9 +273,7 @@ def consumer(
     arguments |= overrides
     made = KafkaConsumer(*topics, **arguments)
     fetch_wait_ms = arguments["fetch_max_wait_ms"]
-    broker_timeouts.install_broker_timeouts(
-        client_of(made), connection(settings), fetch_wait_ms=fetch_wait_ms
-    )
+    _harden(client_of(made), settings, fetch_wait_ms=fetch_wait_ms)
     if group_id is not None:
         made.before_start = partial(evict_own_predecessor, settings, group_id, client_name)
     return made
@@ -287,24 +287,6 @@ async def evict_own_predecessor(settings: Settings, group: str, client_name: str
         )
 
 
-async def shield_until_answered(request: Awaitable[T]) -> T:
-    """The answer to a request; if cancelled, the request may end first, for seconds at most.
-
-    For requests that may open a connection: cancelled meanwhile, it would stay open. Whoever
-    ends a part may cancel more than once.
-    """
-    asked = asyncio.ensure_future(request)
-    try:
-        return await asyncio.shield(asked)
-    except asyncio.CancelledError:
-        until_s = monotonic() + _START_TIMEOUT_S
-        while not asked.done() and (left_s := until_s - monotonic()) > 0:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([asked], timeout=left_s)
-        asked.cancel()
-        raise
-
-
 def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
     """An admin client, not started; the caller starts and closes it."""
     made = AIOKafkaAdminClient(
@@ -312,13 +294,14 @@ def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
         client_id=f"{settings.topic_prefix}{client_id}",
         request_timeout_ms=15_000,
     )
-    broker_timeouts.install_broker_timeouts(client_of(made), connection(settings))
+    _harden(client_of(made), settings)
     return made
 
 
 async def is_serving(bootstrap: str) -> bool:
     """Whether a broker without security knows its cluster, and who coordinates groups."""
     client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
+    shield_bootstrap(client)
     try:
         await client.bootstrap()
         if client.get_random_node() is None:

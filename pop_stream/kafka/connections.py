@@ -17,8 +17,8 @@ async def admin_client(
 ) -> AsyncIterator[AIOKafkaAdminClient]:
     """A started admin client, closed at the end."""
     admin = clients.admin(settings, client_id=client_id)
-    await admin.start()
     try:
+        await admin.start()
         yield admin
     finally:
         await admin.close()

@@ -12,6 +12,7 @@ from pop_stream.background import ExitReason, background
 from pop_stream.kafka import clients
 from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.errors import KafkaError
+from pop_stream.kafka.hardening.cancellation import shield_until_answered
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.api_keys import ApiKey
@@ -91,7 +92,7 @@ class DefinitionFollower:
         partition = TopicPartition(self._topic, 0)
         try:
             end_consumer = await asyncio.shield(self._end_consumer)
-            ends = await clients.shield_until_answered(end_consumer.end_offsets([partition]))
+            ends = await shield_until_answered(end_consumer.end_offsets([partition]))
         except (KafkaError, OSError) as error:
             msg = f"the end of {self._topic} is unknown: {error!r}"
             raise UnavailableError(msg) from error

@@ -11,6 +11,7 @@ import structlog
 from pop_stream.kafka import clients
 from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.errors import KafkaError
+from pop_stream.kafka.hardening.cancellation import shield_until_answered
 from pop_stream.kafka.hardening.fetcher import use_adaptive_fetch_wait
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
@@ -83,7 +84,7 @@ class TopicFollower:
                 await asyncio.sleep(_RETRY_INTERVAL_S)
 
     async def _read(self, consumer: KafkaConsumer) -> NoReturn:
-        while self._topic not in await clients.shield_until_answered(consumer.topics()):  # noqa: ASYNC110  # no event
+        while self._topic not in await shield_until_answered(consumer.topics()):  # noqa: ASYNC110  # no event
             await asyncio.sleep(_RETRY_INTERVAL_S)
         partition = TopicPartition(self._topic, 0)
         consumer.assign([partition])
@@ -98,7 +99,7 @@ class TopicFollower:
 
     async def _replay(self, consumer: KafkaConsumer, partition: TopicPartition) -> None:
         """Pass on what is there already, or as much of it as time allows."""
-        ends = await clients.shield_until_answered(consumer.end_offsets([partition]))
+        ends = await shield_until_answered(consumer.end_offsets([partition]))
         until_s = monotonic() + _REPLAY_TIMEOUT_S
         while self._next is None or self._next < ends[partition]:
             if monotonic() > until_s:
@@ -129,7 +130,7 @@ class TopicFollower:
             self._settings, client_id=f"{self._client_id}-end", group_id=None
         )
         async with end_consumer:
-            end = (await clients.shield_until_answered(end_consumer.end_offsets([partition])))[
+            end = (await shield_until_answered(end_consumer.end_offsets([partition])))[
                 partition
             ]
         async with self._advanced:
@@ -139,13 +140,11 @@ class TopicFollower:
         """The offset to begin with, by `since` or `replay_last`; the end if nothing fits."""
         if self._since is not None:
             at_ms = int(self._since.timestamp() * 1000)
-            found = await clients.shield_until_answered(
-                consumer.offsets_for_times({partition: at_ms})
-            )
+            found = await shield_until_answered(consumer.offsets_for_times({partition: at_ms}))
             if found[partition] is not None:
                 return int(found[partition].offset)
-        ends = await clients.shield_until_answered(consumer.end_offsets([partition]))
+        ends = await shield_until_answered(consumer.end_offsets([partition]))
         if not self._replay_last:
             return int(ends[partition])
-        begins = await clients.shield_until_answered(consumer.beginning_offsets([partition]))
+        begins = await shield_until_answered(consumer.beginning_offsets([partition]))
         return max(int(begins[partition]), int(ends[partition]) - self._replay_last)

@@ -1,7 +1,7 @@
 """An agenda: a customer's unit of work, a small DAG of operations, valid by construction.
 
-Also the form in which an agenda goes on: what the scheduler gets of it (`routed_agenda` is the
-one place that says which fields matter).
+Also the form in which it goes on to the scheduler: `routed_agenda` is the one place that says
+which fields matter there.
 """
 
 import json
@@ -30,7 +30,7 @@ from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
-from pop_stream.model.retry import Backoff
+from pop_stream.model.retry import MAX_DEFERRAL_S, Backoff
 from pop_stream.model.series import Series
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.trace import Trace
@@ -52,6 +52,9 @@ Name = Annotated[
 CallbackUrl = Annotated[
     str, StringConstraints(max_length=2_000, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
 ]
+
+
+WaitWithin = Annotated[float, Field(gt=0, le=MAX_DEFERRAL_S, allow_inf_nan=False)]
 
 
 class Operation(BaseModel):
@@ -79,6 +82,10 @@ class Operation(BaseModel):
     )
     backoff: Backoff | None = Field(
         default=None, description="Between tries of this operation; 1 s, doubling, if unset."
+    )
+    wait_within_s: WaitWithin | None = Field(
+        default=None,
+        description="How long it may wait for something; else its agenda's.",
     )
 
 
@@ -140,6 +147,9 @@ class Agenda(BaseModel):
     )
     template: TemplateRef | None = Field(
         default=None, description="The template it was made from; set when one is run."
+    )
+    wait_within_s: WaitWithin | None = Field(
+        default=None, description="How long each of its operations may wait; a week if unset."
     )
     callback_url: CallbackUrl | None = Field(
         default=None, description="Notified, signed, how it ended; else its customer's."

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 import pytest_asyncio
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.metadata import MetadataRequest
 from deadlines import within
 from ledger_world import running_ledger_world
 from pydantic import SecretStr
@@ -12,6 +14,7 @@ from pop_stream.composition.api import run_api
 from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
+from pop_stream.kafka import clients
 from pop_stream.model.definitions import Insight, Mappers
 from pop_stream.operations.errors import message
 from pop_stream.puller import Handlers, Puller
@@ -86,3 +89,27 @@ async def test_a_part_ends_when_work_beside_it_dies(settings_of_parts, monkeypat
         async with within(PATIENCE_S):
             await run(settings_of_parts, asyncio.Event())
     assert "ZeroDivisionError: it fell over" in message(raised.value)
+
+
+async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_connection(
+    settings, monkeypatch
+):
+    asked, opened = asyncio.Event(), []
+    send = AIOKafkaConnection.send
+
+    def observed(connection, request, *args, **how):
+        if isinstance(request, MetadataRequest):
+            opened.append(connection)
+            asked.set()
+        return send(connection, request, *args, **how)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", observed)
+    admin = clients.admin(settings, client_id="cancelled")
+    starting = asyncio.create_task(admin.start())
+    async with within(PATIENCE_S):
+        await asked.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await admin.close()
+    assert [one.connected() for one in opened] == [False]

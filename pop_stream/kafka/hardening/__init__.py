@@ -8,6 +8,7 @@ docstring what the client does when left to itself, and is installed by `kafka.c
 every client, or by `scheduler.faust` on Faust's:
 
 - `broker_timeouts`: a broker that does not answer is skipped by all clients of the process.
+- `cancellation`: a client that is cancelled while it connects closes what it has opened.
 - `fetcher`: which broker is asked for records when, and for how long it may hold the question.
 - `commit_guard`: a commit ends with the assignment in which it was begun.
 - `producer_fence`: a producer sends nothing that its process may no longer write.

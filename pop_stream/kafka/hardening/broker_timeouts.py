@@ -35,6 +35,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 
 from pop_stream.kafka.hardening import internals
+from pop_stream.kafka.hardening.cancellation import shield_bootstrap
 from pop_stream.kafka.hardening.internals import ClientInternals, ConnectionInternals
 
 ANSWER_TIMEOUT_S: Final = 4.0
@@ -237,6 +238,7 @@ def _probe(connection: Mapping[str, Any]) -> BrokerProbe:
     async def answers(address: str) -> bool:
         arguments = {**connection, "bootstrap_servers": address}
         client = AIOKafkaClient(**arguments, request_timeout_ms=int(_PROBE_TIMEOUT_S * 1000))
+        shield_bootstrap(client)
         try:
             await client.bootstrap()
         except (KafkaError, OSError):

@@ -9,6 +9,7 @@ import structlog
 from pop_stream.clock import wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.errors import KafkaError
+from pop_stream.kafka.hardening.cancellation import shield_until_answered
 from pop_stream.kafka.topics import InsightSubscription, Topics
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.errors import UnavailableError
@@ -94,7 +95,7 @@ async def _wait_for_topics(
             async with probe:
                 while not stop.is_set():
                     # Only what exists is asked for by name: asking for another may create it.
-                    existing: Set[str] = await clients.shield_until_answered(probe.topics())
+                    existing: Set[str] = await shield_until_answered(probe.topics())
                     found = wanted & existing
                     if found or not until_some:
                         return found
