@@ -374,7 +374,7 @@ class InsightScheduler:
             partition=partition,
             offset=offset,
             definitions=definitions,
-            health=self._health.coefficient,
+            health=self._health.shown,
             health_by=self._health.by,
         )
 
@@ -430,7 +430,7 @@ class InsightScheduler:
         said = self.backlog.health.all().get(self._health.by)
         return replace(
             described,
-            health=self._health.coefficient,
+            health=self._health.shown,
             health_by=self._health.by,
             health_reason=said.reason if said else "",
             health_until=datetime.fromtimestamp(said.until, UTC) if said else None,

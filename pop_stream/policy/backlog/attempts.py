@@ -119,7 +119,7 @@ class Attempts:
         ended_at = now if relayed_at is None else relayed_at
         customer_id = backlog.customer_id(record.ref)
         backlog.release_slot(record, settlement.spent_s, ended_at, learn=is_done)
-        if settlement.outcome != "stopped":
+        if settlement.outcome in {"succeeded", "failed"}:
             end: AttemptEnd = "done" if is_done else "failed"
             backlog.health.note(customer_id, end, now, backlog.insight.health)
         overrides = record.overrides or NO_OVERRIDES
