@@ -374,7 +374,7 @@ class InsightScheduler:
             partition=partition,
             offset=offset,
             definitions=definitions,
-            health=self._health.coefficient,
+            health=self._health.shown,
             health_by=self._health.by,
         )
 
@@ -435,7 +435,7 @@ class InsightScheduler:
         return replace(
             described,
             duplicates=tuple(one for one in found if one is not None),
-            health=self._health.coefficient,
+            health=self._health.shown,
             health_by=self._health.by,
             health_reason=said.reason if said else "",
             health_until=datetime.fromtimestamp(said.until, UTC) if said else None,

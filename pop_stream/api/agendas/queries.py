@@ -90,7 +90,7 @@ def _queue(description: QueueDescribed, principal: Principal) -> QueueView:
         rate_per_s=description.rate_per_s,
         gap_s=description.gap,
         bound_s=description.bound,
-        health=round(description.health, 4),
+        health=1.0 if description.health is None else round(description.health, 4),
         health_by=description.health_by or None,
         health_reason=description.health_reason or None,
         health_until=description.health_until,

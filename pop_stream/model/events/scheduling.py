@@ -343,7 +343,7 @@ class RoundDecided(Event, frozen=True):
             those that are out and one more.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
         definitions: Version of the definitions that were in force.
-        health: By what the cap on agendas in flight was multiplied.
+        health: By what the cap on agendas in flight was multiplied; None for 1.
         health_by: What that came from: `failures`, `losses`, or the name under which it was
             reported; empty at 1.
     """
@@ -367,7 +367,7 @@ class RoundDecided(Event, frozen=True):
     partition: int = 0
     offset: int = 0
     definitions: int = 0
-    health: float = 1.0
+    health: float | None = None
     health_by: str = ""
 
 
@@ -469,7 +469,7 @@ class QueueDescribed(Event, frozen=True):
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
     duplicates: tuple[Duplicate, ...] = ()
-    health: float = 1.0
+    health: float | None = None
     health_by: str = ""
     health_reason: str = ""
     health_until: Instant | None = None

@@ -67,6 +67,11 @@ class HealthCoefficient:
     coefficient: float = FULL
     by: str = ""
 
+    @property
+    def shown(self) -> float | None:
+        """As events have it: None where nothing is to be said."""
+        return self.coefficient if self.coefficient < FULL else None
+
 
 HEALTHY: Final = HealthCoefficient()
 

@@ -47,7 +47,7 @@ def answer(
         customers=(share(),),
         agenda=place,
         limited_by=limited_by,
-        health=0.25 if limited_by == "health" else 1.0,
+        health=0.25 if limited_by == "health" else None,
         health_by="disk" if limited_by == "health" else "",
         health_reason="the disk is slow" if limited_by == "health" else "",
     )

@@ -203,6 +203,8 @@ async def test_a_reported_health_survives_a_restart_and_is_void_after_its_time(w
 
 
 async def test_decisions_of_an_insight_that_is_well_do_not_mention_it(world):
+    value = HealthValue(1.0, (START + timedelta(seconds=60)).timestamp())
+    await world.handle(InsightHealth(insight_id="media", source="disk", value=value))
     await world.place("ann", 5)
     [record] = world.publisher.on(TOPICS.decisions)
     assert "health" not in msgspec.json.decode(record.value)
