@@ -8,7 +8,7 @@ order are the state after a restart. The package says what survives and what doe
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -125,6 +125,7 @@ class Backlog:
         self.sync_matched_s = 0.0
         self.idle = IdleRunnerCounts()
         self.mean_wait = MeanWait()
+        self._lost_again: dict[tuple[str, int], float] = {}
         self._snapshot = BacklogSnapshot(self._backlog)
 
     @property
@@ -230,6 +231,7 @@ class Backlog:
             is_new = (
                 self._snapshot.record_if_new(origins[index])
                 and self.index.find(agenda_id) is None
+                and not self._has_lost(agenda)
             )
             if not is_new or agenda_id in fresh:
                 continue
@@ -243,6 +245,16 @@ class Backlog:
                     agenda_id, agenda.attempt, now, reason="cancelled", message=message
                 )
         return [*fresh.values()]
+
+    def _has_lost(self, agenda: RoutedAgenda) -> bool:
+        """Whether it ended as a duplicate when its page was read again after a crash.
+
+        The event that brought the page comes again then. Placed once more it might win.
+        """
+        arrived_at = self._lost_again.get((agenda.agenda_id, agenda.attempt))
+        return arrived_at is not None and (
+            abs(agenda.accepted_at.timestamp() - arrived_at) < _SAME_ARRIVAL_S
+        )
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float = 0.0) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
@@ -381,7 +393,11 @@ class Backlog:
         begin at `now`.
         """
         for page in self._snapshot.restore(pages, deltas, now):
+            came = [(one, *at) for one, at in zip(page.ids, _arrivals(page), strict=True)]
             self._add_page(page, now)
+            for agenda_id, attempt, arrived_at in came:
+                if agenda_id and self.index.find(agenda_id) is None:
+                    self._lost_again[agenda_id, attempt] = arrived_at
 
     def reconfigure(self, insight: Insight) -> None:
         """Follow a changed insight and changed shares; acts on all that waits."""
@@ -408,6 +424,16 @@ class Backlog:
                 self.outbox.waiting(
                     agenda_id, options.attempt, now, until=until, why="not_before"
                 )
+
+
+def _arrivals(page: BacklogPage) -> Iterator[tuple[int, float]]:
+    """The attempt of each of a page's agendas, and when it came."""
+    for slot, arrived_at in enumerate(page.arrivals):
+        yield page.options_of(slot).attempt, arrived_at
+
+
+_SAME_ARRIVAL_S: Final = 3600.0
+"""An agenda that is accepted again after a crash of ingest is so within this time."""
 
 
 def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) -> None:

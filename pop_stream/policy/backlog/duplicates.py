@@ -53,7 +53,7 @@ class Duplicates:
         standing = self._standing(rule)
         if standing is not None:
             self._meet(standing, ref, rule, now)
-        elif (ended := self._ended_lately(rule, now)) is not None:
+        elif (ended := self._ended_lately(ref, rule)) is not None:
             self._lose(ref, ended, "which ended only lately", rule, now)
         else:
             keys.add(rule.key, ref)
@@ -64,7 +64,7 @@ class Duplicates:
         if ref is not None:
             return Duplicate(rule.key, self._backlog.agenda_id(ref), RETRY_AFTER_S)
         end = self._backlog.keys.last_end(rule.key)
-        if end is None or self._ended_lately(rule, now) is None:
+        if end is None or now - end.at >= rule.within_s:
             return None
         return Duplicate(rule.key, end.agenda_id, round(end.at + rule.within_s - now, 3))
 
@@ -76,10 +76,15 @@ class Duplicates:
                 return ref
         return None
 
-    def _ended_lately(self, rule: DedupeRule, now: float) -> str | None:
+    def _ended_lately(self, ref: int, rule: DedupeRule) -> str | None:
+        """The last that ended less than its grace before the agenda came.
+
+        By when it came and not by now: a crash repeats the decision, and it must be the same.
+        """
+        page, slot = self._backlog.index.at(ref)
         end = self._backlog.keys.last_end(rule.key)
-        # A clock that was set back makes an end one of the future: it is a recent one.
-        return end.agenda_id if end is not None and now - end.at < rule.within_s else None
+        is_recent = end is not None and page.arrivals[slot] - end.at < rule.within_s
+        return end.agenda_id if end is not None and is_recent else None
 
     def _meet(self, standing: int, ref: int, rule: DedupeRule, now: float) -> None:
         backlog = self._backlog

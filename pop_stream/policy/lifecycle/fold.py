@@ -366,7 +366,8 @@ def _close(
             code=DUPLICATE,
             detail={"agenda_id": event.duplicate_of},
         )
-        summary = replace(summary, diagnostics=(named,))
+        if summary.duplicate_of is None:
+            summary = replace(summary, diagnostics=(named,))
     return replace(
         summary,
         ended_at=summary.ended_at or event.at,

@@ -88,13 +88,15 @@ def test_a_run_that_ended_lately_has_duplicates_for_its_grace():
     place(one, keyed("a", within_s=60.0))
     one.choose(1, NOW)
     one.settle(settled("a"), NOW)
-    assert place(one, keyed("b", within_s=60.0), now=NOW + 59) == {"b": "a"}
-    assert place(one, keyed("c"), now=NOW + 59) == {}
+    assert place(one, keyed("b", after=59, within_s=60.0), now=NOW + 59) == {"b": "a"}
+    # It came within the grace, however late it is placed.
+    assert place(one, keyed("late", after=59, within_s=60.0), now=NOW + 99) == {"late": "a"}
+    assert place(one, keyed("c", after=59), now=NOW + 59) == {}
     one = backlog()
     place(one, keyed("a", within_s=60.0))
     one.choose(1, NOW)
     one.settle(failed("a", retryable=False), NOW)
-    assert place(one, keyed("b", within_s=60.0), now=NOW + 60) == {}
+    assert place(one, keyed("b", after=60, within_s=60.0), now=NOW + 60) == {}
 
 
 def test_what_never_ran_leaves_no_grace():
@@ -275,6 +277,7 @@ class Keyed:
         agenda = keyed(
             f"a{len(self.agendas)}",
             key,
+            after=self.now - NOW,
             on_duplicate=policy,
             during=during,
             within_s=within_s,
