@@ -7,9 +7,8 @@ from typing import Literal, TypeVar
 from msgspec import field
 from msgspec.structs import replace
 
-from pop_stream.model.events.base import Struct
+from pop_stream.model.events.base import HealthValue, Struct
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
-from pop_stream.model.events.scheduling import HealthValue
 
 T = TypeVar("T")
 

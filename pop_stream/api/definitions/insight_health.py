@@ -20,7 +20,8 @@ from pop_stream.kafka.lifecycle_reader import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Id
 from pop_stream.model.errors import NotFoundError
-from pop_stream.model.events.scheduling import HealthValue, InsightHealth
+from pop_stream.model.events.base import HealthValue
+from pop_stream.model.events.scheduling import InsightHealth
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, InsightId
 from pop_stream.policy.backlog.health import OBSERVED
 from pop_stream.ports.clock import Clock

@@ -18,6 +18,7 @@ from pop_stream.model.events.base import (
     AttemptOutcome,
     Count,
     Event,
+    HealthValue,
     Instant,
     LeaseMs,
     Priority,
@@ -234,20 +235,6 @@ MAX_QUERIED_AGENDAS: Final = 1_000
 """How many agendas one query may name."""
 
 
-class HealthValue(Struct, frozen=True, array_like=True):
-    """What somebody reports of an insight's health.
-
-    Attributes:
-        coefficient: By which its cap on agendas in flight is multiplied; 0 emits nothing.
-        until: From when on it is void, in seconds since the epoch.
-        reason: In the words of who reports it.
-    """
-
-    coefficient: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    until: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-    reason: str = ""
-
-
 class InsightHealth(Event, frozen=True):
     """A value of an insight's health that is put from outside, in place of the last one.
 
@@ -444,6 +431,10 @@ class QueueDescribed(Event, frozen=True):
         health: As in `round.decided`, with `health_by`.
         health_reason: In the words of who reported it; empty of what the scheduler sees.
         health_until: When a reported value becomes void; None for the scheduler's own.
+        eligible: Agendas that could go if the topic had room, with `eligible_s`, the
+            worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers that what waits and runs asks for.
     """
 
     insight_id: str
@@ -470,6 +461,10 @@ class QueueDescribed(Event, frozen=True):
     health_by: str = ""
     health_reason: str = ""
     health_until: Instant | None = None
+    eligible: int = 0
+    eligible_s: float = 0.0
+    oldest_wait_s: float = 0.0
+    replicas_wanted: int = 0
 
 
 class RecordRefused(Event, frozen=True):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import Final, Literal
 
-from pop_stream.model.events.scheduling import HealthValue
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.insight_options import HealthScaling
 
 MAX_SOURCES: Final = 50

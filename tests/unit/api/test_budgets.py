@@ -9,9 +9,10 @@ from deadlines import within
 
 from pop_stream.api.submissions import submissions
 from pop_stream.model.definitions import Insight, Mappers
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.codec import decode_ready
 from pop_stream.model.events.quota import BacklogUsage, IngressUsage
-from pop_stream.model.events.scheduling import HealthValue, InsightHealth
+from pop_stream.model.events.scheduling import InsightHealth
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.usage import insight_account
 

@@ -8,13 +8,9 @@ from backlogs import START, settled
 from scheduler_world import MEDIA, TOPICS, SchedulerWorld
 
 from pop_stream.model.definitions import Customer
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.codec import decode_query_reply
-from pop_stream.model.events.scheduling import (
-    HealthValue,
-    InsightHealth,
-    InsightTick,
-    QueueQueried,
-)
+from pop_stream.model.events.scheduling import InsightHealth, InsightTick, QueueQueried
 from pop_stream.policy.rounds import PlannedRound
 
 

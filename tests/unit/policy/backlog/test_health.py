@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pop_stream.model.events.scheduling import HealthValue
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.insight_options import HealthScaling
 from pop_stream.policy.backlog.health import (
     HEALTHY,
