@@ -157,6 +157,8 @@ def _run_from(routed: RoutedAgenda) -> int:
 
 def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> EmittedAgenda:
     routed = owned.store.agenda(*page_and_slot(chosen.ref))
+    waits = owned.backlog.index.overrides(chosen.ref)
+    since = waits.waiting_since
     return EmittedAgenda(
         agenda_id=chosen.agenda_id,
         insight_id=owned.insight_id,
@@ -167,6 +169,8 @@ def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> 
         lease_ms=owned.backlog.insight.lease_ms,
         agenda=Raw(routed.agenda),
         run_from=_run_from(routed) if chosen.attempt > 1 else 0,
+        deferrals=waits.deferrals,
+        waiting_since=datetime.fromtimestamp(since, UTC) if since else None,
     )
 
 

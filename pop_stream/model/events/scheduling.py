@@ -110,12 +110,14 @@ class Claim(Struct, frozen=True, array_like=True):
 
     Attributes:
         by_http: Whether its worker reports through the API alone.
+        deferrals: As in what was emitted.
     """
 
     agenda_id: str
     attempt: Count
     sync_matched: bool = False
     by_http: bool = False
+    deferrals: Count = 0
 
 
 class IdleRunners(Struct, frozen=True, array_like=True):
@@ -130,7 +132,9 @@ class Settlement(Struct, frozen=True, array_like=True):
 
     Attributes:
         retryable: Of a failure: whether another try may help.
-        message: Of a failure: why, shortened to `MAX_MESSAGE_LENGTH` characters.
+        message: Of a failure: why; of a deferral: what is waited for. Shortened to
+            `MAX_MESSAGE_LENGTH` characters.
+        until: Of a deferral: when the next attempt may start.
     """
 
     agenda_id: str
@@ -139,6 +143,7 @@ class Settlement(Struct, frozen=True, array_like=True):
     spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
     retryable: bool = False
     message: str = ""
+    until: Instant | None = None
 
 
 MAX_MESSAGE_LENGTH: Final = 500
@@ -242,6 +247,8 @@ class EmittedAgenda(Struct, frozen=True):
         agenda: The submission as accepted, id included.
         run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
             the agenda has ended in that or a later one, there is nothing left to do.
+        deferrals: How many attempts of this run ended because operations waited for something.
+        waiting_since: When the first of these ended; this one needs what earlier ones left.
     """
 
     agenda_id: str
@@ -253,6 +260,8 @@ class EmittedAgenda(Struct, frozen=True):
     lease_ms: LeaseMs
     agenda: msgspec.Raw
     run_from: Count = 0
+    deferrals: Count = 0
+    waiting_since: Instant | None = None
 
 
 class AttemptStop(Event, frozen=True, tag="attempt.stop"):

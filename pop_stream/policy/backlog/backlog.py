@@ -272,11 +272,12 @@ class Backlog:
         relayed_at: float | None = None,
         *,
         sync_matched: bool = False,
+        deferrals: int = 0,
     ) -> bool:
         """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
         ref = self.index.find(agenda_id) if sync_matched else None
         emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
-        is_taken = self.attempts.claim(agenda_id, attempt, now, relayed_at)
+        is_taken = self.attempts.claim(agenda_id, attempt, now, relayed_at, deferrals=deferrals)
         if is_taken and sync_matched:
             self.sync_matched += 1
             self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
@@ -404,7 +405,14 @@ def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) 
     at = event.relayed_at.timestamp() if event.relayed_at is not None else now
     backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
     for claim in event.claims:
-        backlog.claim(claim.agenda_id, claim.attempt, now, at, sync_matched=claim.sync_matched)
+        backlog.claim(
+            claim.agenda_id,
+            claim.attempt,
+            now,
+            at,
+            sync_matched=claim.sync_matched,
+            deferrals=claim.deferrals,
+        )
         if claim.by_http:
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
     for renewal in event.heartbeats:
