@@ -406,6 +406,10 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        eligible: Agendas that could go if the topic had room, with `eligible_s`, the
+            worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers that what waits and runs asks for.
     """
 
     insight_id: str
@@ -428,6 +432,10 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    eligible: int = 0
+    eligible_s: float = 0.0
+    oldest_wait_s: float = 0.0
+    replicas_wanted: int = 0
 
 
 class RecordRefused(Event, frozen=True):
