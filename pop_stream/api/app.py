@@ -1,6 +1,6 @@
 """The application: everything the API is made of, put together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.dead_letters.redrive import Redriver
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
-from pop_stream.api.health import HealthEndpoints
+from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.openapi import Document
@@ -53,6 +53,11 @@ from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
 
+async def no_findings() -> Sequence[str]:
+    """Nothing is examined."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPorts:
     """The ports that the API is given.
@@ -61,6 +66,7 @@ class ApiPorts:
         definition_store: The truth, of which `definitions` is a copy.
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
+        examine: Says what is wrong with the installation, in words.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -76,6 +82,7 @@ class ApiPorts:
     dead_letters: DeadLetterStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
+    examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
@@ -136,6 +143,7 @@ def _endpoints(
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
+        doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
             definitions["template"],

@@ -41,6 +41,12 @@ class QueueView(ResponseModel, frozen=True):
         health_by: What that comes from: failures, losses, or the source that reported it.
         health_reason: In the words of that source.
         health_until: When its report becomes void.
+        eligible: Ready agendas that nothing keeps waiting but busy pullers: not paused, capped
+            or limited.
+        eligible_s: Worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers, of `puller_runners` runners each, that work it off within
+            `wanted_drain_s`, and never fewer than those that run what is running.
         customers: Those with most waiting, at most 50.
         other_customers: How many more there are.
     """
@@ -63,6 +69,10 @@ class QueueView(ResponseModel, frozen=True):
     health_by: str | None
     health_reason: str | None
     health_until: Instant | None
+    eligible: int
+    eligible_s: float
+    oldest_wait_s: float
+    replicas_wanted: int
     customers: list[CustomerQueueView]
     other_customers: int
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from pop_stream.api_models.base import Health, Readiness
+from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import HealthReportView, QueueView
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview
@@ -113,6 +113,14 @@ class ServiceCalls(Calls):
             ApiError: If there is no answer.
         """
         return await self._transport.read(CallerView, "me")
+
+    async def doctor(self) -> DoctorReport:
+        """What is wrong with the installation, in words; for admins.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(DoctorReport, "doctor")
 
     async def document(self) -> dict[str, Any]:
         """The OpenAPI document.

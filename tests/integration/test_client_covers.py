@@ -242,6 +242,8 @@ async def _service(client):
     yield "getCaller"
     assert "# HELP" in await client.metrics()
     yield "getMetrics"
+    assert all("api" not in one.split() for one in (await client.doctor()).findings)
+    yield "examine"
     assert (await client.document())["openapi"] == "3.1.0"
     yield "getDocument"
 

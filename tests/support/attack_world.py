@@ -247,7 +247,8 @@ RULES_OF = {
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
     **_rules("operators", READ, "getMetrics"),
     **_rules(
-        "operators", ADMIN, "listAudit", "createCustomer", "putCustomer", "patchCustomer",
+        "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
+        "patchCustomer",
         "deleteCustomer", "createInsight", "putInsight", "patchInsight", "deleteInsight",
         "createPool", "putPool", "patchPool", "deletePool",
     ),

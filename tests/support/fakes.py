@@ -9,13 +9,8 @@ from typing import NamedTuple, TypeVar
 from pop_stream.kafka.publisher import check_sizes
 from pop_stream.model.definitions import Definitions, GroupType
 from pop_stream.model.errors import UnavailableError
-from pop_stream.model.events.base import DedupeRule
-from pop_stream.model.events.scheduling import (
-    AttemptStop,
-    Duplicate,
-    EmittedAgenda,
-    QueueDescribed,
-)
+from pop_stream.model.events.base import DedupeRule, Duplicate
+from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda, QueueDescribed
 from pop_stream.model.ids import InsightId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.ports.lag import GroupOffsets, LagSnapshot

@@ -94,6 +94,10 @@ def _queue(description: QueueDescribed, principal: Principal) -> QueueView:
         health_by=description.health_by or None,
         health_reason=description.health_reason or None,
         health_until=description.health_until,
+        eligible=description.eligible,
+        eligible_s=description.eligible_s,
+        oldest_wait_s=description.oldest_wait_s,
+        replicas_wanted=description.replicas_wanted,
         customers=[_customer_view(one) for one in named],
         other_customers=description.others + len(description.customers) - len(named),
     )

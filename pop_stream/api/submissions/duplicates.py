@@ -13,8 +13,8 @@ import structlog
 
 from pop_stream.model.agenda import dedupe_rule
 from pop_stream.model.errors import DuplicateError, UnavailableError
-from pop_stream.model.events.base import DedupeRule
-from pop_stream.model.events.scheduling import MAX_QUERIED_AGENDAS, Duplicate
+from pop_stream.model.events.base import DedupeRule, Duplicate
+from pop_stream.model.events.scheduling import MAX_QUERIED_AGENDAS
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.backlog.duplicates import RETRY_AFTER_S
 from pop_stream.policy.ingress.admission import Submission

@@ -162,6 +162,14 @@ class DedupeRule(Struct, frozen=True, array_like=True):
     debounce_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
 
 
+class Duplicate(Struct, frozen=True, array_like=True):
+    """What an agenda with a key would be a duplicate of, and when perhaps no more."""
+
+    key: str
+    agenda_id: str
+    retry_after_s: float
+
+
 class HealthValue(Struct, frozen=True, array_like=True):
     """What somebody reports of an insight's health.
 

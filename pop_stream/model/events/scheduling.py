@@ -18,6 +18,7 @@ from pop_stream.model.events.base import (
     AttemptOutcome,
     Count,
     DedupeRule,
+    Duplicate,
     Event,
     HealthValue,
     Instant,
@@ -225,8 +226,7 @@ class QueueQueried(Event, frozen=True):
             `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
-        dedupe: Of which of these an agenda that came now would be a duplicate is wanted; at
-            most `MAX_QUERIED_AGENDAS`.
+        dedupe: At most as many, of which the reply says what would be a duplicate now.
     """
 
     insight_id: str
@@ -413,14 +413,6 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
     attempt: Count
 
 
-class Duplicate(Struct, frozen=True, array_like=True):
-    """What an agenda with a key would be a duplicate of, and when perhaps no more."""
-
-    key: str
-    agenda_id: str
-    retry_after_s: float
-
-
 EmissionLimit = Literal["paused", "health", "max_in_flight", "pool", ""]
 
 
@@ -446,6 +438,10 @@ class QueueDescribed(Event, frozen=True):
         health: As in `round.decided`, with `health_by`.
         health_reason: In the words of who reported it; empty of what the scheduler sees.
         health_until: When a reported value becomes void; None for the scheduler's own.
+        eligible: Agendas that could go if the topic had room, with `eligible_s`, the
+            worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers that what waits and runs asks for.
     """
 
     insight_id: str
@@ -473,6 +469,10 @@ class QueueDescribed(Event, frozen=True):
     health_by: str = ""
     health_reason: str = ""
     health_until: Instant | None = None
+    eligible: int = 0
+    eligible_s: float = 0.0
+    oldest_wait_s: float = 0.0
+    replicas_wanted: int = 0
 
 
 class RecordRefused(Event, frozen=True):

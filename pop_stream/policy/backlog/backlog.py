@@ -3,11 +3,9 @@
 The bodies of agendas stay in the table; here are ids, customers, costs and states. Each change
 is also collected in a `Delta` of absolute values, so that the pages with all deltas applied in
 order are the state after a restart. The package says what survives and what does not.
-
-`apply_relayed` and `apply_tick` apply whole events of `pop.ready`.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -16,8 +14,6 @@ from pop_stream.model.definitions import Insight
 from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.scheduling import (
     Command,
-    InsightAttemptsReported,
-    InsightTick,
     Origin,
     RoutedAgenda,
     Settlement,
@@ -26,6 +22,7 @@ from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.agenda_index import (
     EMITTED,
     HELD,
+    READY,
     WAITING,
     AgendaIndex,
     AgendaPosition,
@@ -67,6 +64,9 @@ class MeanWait:
         """Count an agenda that is emitted after such a wait."""
         self.mean_s += _GAIN * (wait_s - self.mean_s)
 
+
+MAX_START_WAITS: Final = 4_096
+"""More than the relay reports in one event."""
 
 FRESH_FOR_S: Final = 1.0
 """How long a puller's count is believed: one that claims nothing since may be busy, or gone."""
@@ -114,6 +114,8 @@ class Backlog:
             all.
         idle: Idle runners by puller; in memory only.
         mean_wait: From acceptance to emission; in memory only.
+        start_waits: Agendas whose first attempt was claimed, with their wait up to it, for
+            whoever counts them to take out; of those that nobody takes the newest are kept.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -126,6 +128,7 @@ class Backlog:
         self.idle = IdleRunnerCounts()
         self.mean_wait = MeanWait()
         self._lost_again: dict[tuple[str, int], float] = {}
+        self.start_waits: deque[tuple[str, float]] = deque(maxlen=MAX_START_WAITS)
         self._snapshot = BacklogSnapshot(self._backlog)
 
     @property
@@ -288,7 +291,10 @@ class Backlog:
             queue.flow(pick.customer_id).note_emission(
                 cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
             )
-            chosen.append(ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt))
+            first_wait_s = page.wait_s(slot, now) if attempt == 1 else None
+            chosen.append(
+                ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt, first_wait_s)
+            )
         backlog.rounds += bool(chosen)
         return chosen
 
@@ -303,13 +309,38 @@ class Backlog:
         deferrals: int = 0,
     ) -> bool:
         """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
-        ref = self.index.find(agenda_id) if sync_matched else None
-        emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
+        ref = self.index.find(agenda_id)
+        emitted_at = None
+        if sync_matched and ref is not None:
+            emitted_at = self._backlog.emitted_offsets.emitted_at(ref)
         is_taken = self.attempts.claim(agenda_id, attempt, now, relayed_at, deferrals=deferrals)
         if is_taken and sync_matched:
             self.sync_matched += 1
             self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
+        if is_taken and attempt == 1 and ref is not None:
+            page, slot = self.index.at(ref)
+            wait_s = page.wait_s(slot, now if relayed_at is None else relayed_at)
+            if wait_s is not None:
+                self.start_waits.append((agenda_id, wait_s))
         return is_taken
+
+    def drain_start_waits(self) -> Sequence[tuple[str, float]]:
+        """Agendas whose first attempt was claimed since the last call, and their waits."""
+        waits = [*self.start_waits]
+        self.start_waits.clear()
+        return waits
+
+    def oldest_wait_s(self, now: float) -> float:
+        """For how long the oldest agenda that is ready has been accepted; 0 if none is ready.
+
+        It looks at pages in the order in which they were placed, so it may be off by what two
+        of them differ in.
+        """
+        for page in self.index.pages():
+            if READY in page.states:
+                ready = zip(page.arrivals, page.states, strict=True)
+                return max(0.0, now - min(at for at, state in ready if state == READY))
+        return 0.0
 
     def settle(
         self, settlement: Settlement, now: float = 0.0, relayed_at: float | None = None
@@ -434,59 +465,3 @@ def _arrivals(page: BacklogPage) -> Iterator[tuple[int, float]]:
 
 _SAME_ARRIVAL_S: Final = 3600.0
 """An agenda that is accepted again after a crash of ingest is so within this time."""
-
-
-def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) -> None:
-    """Apply what pullers reported and people commanded.
-
-    Ends are applied before commands, whichever came first, so that a success is not undone.
-
-    Args:
-        backlog: Of the insight that the event is about.
-        event: As the relay wrote it.
-        now: The present instant, in seconds since the epoch.
-    """
-    at = event.relayed_at.timestamp() if event.relayed_at is not None else now
-    backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
-    for claim in event.claims:
-        backlog.claim(
-            claim.agenda_id,
-            claim.attempt,
-            now,
-            at,
-            sync_matched=claim.sync_matched,
-            deferrals=claim.deferrals,
-        )
-        if claim.by_http:
-            backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
-    for renewal in event.heartbeats:
-        backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now, at)
-    for settlement in event.settlements:
-        backlog.settle(settlement, now, at)
-    backlog.attempts.count_running(at)
-    for command in event.commands:
-        backlog.apply_command(command, now)
-
-
-def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
-    """Start leases of what pullers committed past, expire those that have ended.
-
-    What runs counts as what it has taken by then.
-
-    Args:
-        backlog: Of the insight that the tick is about.
-        tick: As the ticker wrote it.
-        now: The present instant, in seconds since the epoch.
-    """
-    if tick.divisions:
-        backlog.queue.divide_weights(
-            {CustomerId(one): division for one, division in tick.divisions.items()}
-        )
-    if tick.lags and tick.emitted is not None:
-        since = max(0, backlog.emitted - tick.emitted)
-        backlog.attempts.start_leases_of_skipped(tick.lags, since, now)
-    if tick.relayed_until is not None:
-        # The tick may be from a scheduler that had the insight before, whose clock is ahead.
-        relayed_until = min(tick.relayed_until.timestamp(), now)
-        backlog.attempts.count_running(relayed_until)
-        backlog.attempts.expire_leases(relayed_until, now, is_api_down=tick.is_api_down)

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pop_stream.model.events.base import DedupeRule
-from pop_stream.model.events.scheduling import Command, Duplicate
+from pop_stream.model.events.base import DedupeRule, Duplicate
+from pop_stream.model.events.scheduling import Command
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.backlog.agenda_index import HELD, PENDING, WAITING
 from pop_stream.policy.backlog.commands import BacklogCommands

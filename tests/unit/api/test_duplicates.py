@@ -4,8 +4,7 @@ import pytest
 from api_fakes import agenda, open_api, summary
 
 from pop_stream.model.agenda import dedupe_rule, parse_agenda
-from pop_stream.model.events.base import Diagnostic
-from pop_stream.model.events.scheduling import Duplicate
+from pop_stream.model.events.base import Diagnostic, Duplicate
 from pop_stream.policy.lifecycle.states import State
 
 
