@@ -302,7 +302,7 @@ _OUTCOMES: Final[Mapping[type[LifecycleEvent], OccurrenceOutcome]] = {
 def occurrence_ends(
     lifecycle: Iterable[LifecycleEvent], schedules: Container[str]
 ) -> Iterator[OccurrenceEnded]:
-    """What the timekeeper must hear of: ends of agendas that are occurrences, by their ids."""
+    """What the timekeeper must know: ends of agendas that are occurrences, by their ids."""
     for event in lifecycle:
         outcome = _OUTCOMES.get(type(event))
         if outcome is None:

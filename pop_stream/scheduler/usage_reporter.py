@@ -185,7 +185,7 @@ class UsageReporter:
     def _apply_definitions(self) -> None:
         current = self._definitions.current
         applied = self._applied_definitions
-        if applied is not None and current.schedules_like(applied):
+        if applied is not None and current.decides_like(applied):
             return
         self._applied_definitions = current
         customers, insights = current.customers.values(), current.insights.values()
