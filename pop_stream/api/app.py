@@ -15,6 +15,7 @@ from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.dead_letters.redrive import Redriver
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
+from pop_stream.api.definitions.schedules import ScheduleEndpoints, StateOf
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
 from pop_stream.api.http.body import BodyReader
@@ -67,6 +68,7 @@ class ApiPorts:
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
+        schedule_state: Where a schedule has come to; None while that is not known.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -86,6 +88,7 @@ class ApiPorts:
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
+    schedule_state: StateOf = lambda _: None
 
 
 def create_app(
@@ -152,6 +155,7 @@ def _endpoints(
             ports.summaries,
             body_reader,
         ),
+        schedules=_schedules(ports, settings, definitions["schedule"], body_reader),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
@@ -212,6 +216,22 @@ def _dead_letters(
         settings=settings,
     )
     return DeadLetterEndpoints(ports.dead_letters, redriver, ports.audit, body_reader)
+
+
+def _schedules(
+    ports: ApiPorts,
+    settings: Settings,
+    schedules: DefinitionEndpoints,
+    body_reader: BodyReader,
+) -> ScheduleEndpoints:
+    return ScheduleEndpoints(
+        schedules,
+        ports.schedule_state,
+        ports.publisher,
+        topic=Topics(settings.topic_prefix).occasions,
+        clock=ports.clock,
+        body_reader=body_reader,
+    )
 
 
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:

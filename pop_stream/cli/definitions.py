@@ -1,4 +1,4 @@
-"""`pop-stream customer|pool|insight|template …`: what is defined, through the HTTP API."""
+"""`pop-stream customer|pool|insight|template|schedules …`: what is defined, by the API."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from pop_stream.cli.calling import with_api
-from pop_stream.cli.files import nested, pairs, read_content, value
+from pop_stream.cli.files import instant, nested, pairs, read_content, value
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
+    from pop_stream.api_models.schedules import CommandedSchedule
+    from pop_stream.client.client import Client
     from pop_stream.client.definitions import DefinitionCalls, StoredDefinition
 
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -40,6 +42,9 @@ Where = Annotated[
 Params = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="JSON, else text.")
 ]
+Instant = Annotated[
+    str, typer.Argument(metavar="INSTANT", help="As in 2026-01-31T08:00:00Z, with a zone.")
+]
 Payload = Annotated[
     Path | None, typer.Option(help="File with the payload as JSON; - reads it.")
 ]
@@ -47,9 +52,11 @@ Payload = Annotated[
 T = TypeVar("T")
 
 
-def _group(kind: str) -> typer.Typer:
+def _group(kind: str, name: str | None = None) -> typer.Typer:
     """The commands of one kind of definition."""
-    app = typer.Typer(name=kind, help=f"List, show and change {kind}s.", no_args_is_help=True)
+    app = typer.Typer(
+        name=name or kind, help=f"List, show and change {kind}s.", no_args_is_help=True
+    )
     _add_reads(app, kind, f"{kind}s")
     _add_writes(app, kind, f"{kind}s")
     return app
@@ -164,6 +171,63 @@ def _health(app: typer.Typer) -> typer.Typer:
     return app
 
 
+def _timing(app: typer.Typer) -> typer.Typer:
+    """The commands that schedules have besides."""
+
+    @app.command("next")
+    def show_next(
+        schedule_id: Id,
+        n: Annotated[int, typer.Option("-n", min=1, max=100, help="How many.")] = 5,
+        as_json: JsonFlag = False,
+    ) -> None:
+        """Show when a schedule fires next."""
+        found = with_api(lambda client: client.schedules.next(schedule_id, n=n))
+        if as_json:
+            emit(found)
+        else:
+            columns = ("local", "nominal", "due_at")
+            rows = [[one.local, one.nominal, one.due_at] for one in found.items]
+            shown = [[str(one) for one in row] for row in rows]
+            console().print(table(columns, shown))
+
+    @app.command()
+    def progress(schedule_id: Id) -> None:
+        """Show how far a schedule has come, and what of it runs or waits."""
+        emit(with_api(lambda client: client.schedules.progress(schedule_id)))
+
+    @app.command()
+    def trigger(schedule_id: Id) -> None:
+        """Submit an occurrence for now, whatever runs."""
+        emit(with_api(lambda client: client.schedules.trigger(schedule_id)))
+
+    _pauses(app)
+    return app
+
+
+def _pauses(app: typer.Typer) -> None:
+    @app.command()
+    def pause(schedule_id: Id) -> None:
+        """Skip what is due until the schedule is resumed."""
+        paused = {"paused": True}
+        emit(with_api(lambda client: client.schedules.patch(schedule_id, paused)).content)
+
+    @app.command()
+    def resume(schedule_id: Id) -> None:
+        """Go on, also after a pause that failures have led to."""
+
+        async def go_on(client: "Client") -> "CommandedSchedule":
+            await client.schedules.patch(schedule_id, {"paused": False})
+            return await client.schedules.resume(schedule_id)
+
+        emit(with_api(go_on))
+
+    @app.command()
+    def backfill(schedule_id: Id, first: Instant, last: Instant) -> None:
+        """Submit the occurrences of a range, both ends included, 1,000 at most."""
+        span = (instant(first), instant(last))
+        emit(with_api(lambda client: client.schedules.backfill(schedule_id, *span)))
+
+
 def _call(
     payload: Path | None, params: Sequence[str] | None, fields: Sequence[str] | None
 ) -> Mapping[str, Any]:
@@ -198,5 +262,6 @@ GROUPS: Final = (
     _group("pool"),
     _health(_group("insight")),
     _runs(_group("template")),
+    _timing(_group("schedule", "schedules")),
 )
 """One group of commands per kind."""

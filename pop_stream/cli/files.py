@@ -4,6 +4,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,22 @@ def read_content(file: Path) -> Any:  # noqa: ANN401  # any JSON
     except ValueError as error:
         msg = f"{file} is no JSON or TOML: {error}"
         raise UsageError(msg) from None
+
+
+def instant(text: str) -> datetime:
+    """An aware instant as in 2026-01-31T08:00:00Z.
+
+    Raises:
+        UsageError: If it is none, or says no zone.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        msg = f"{text!r} is no instant with a zone; give one as in 2026-01-31T08:00:00Z"
+        raise UsageError(msg)
+    return found
 
 
 def nested(assignments: Sequence[str]) -> dict[str, Any]:

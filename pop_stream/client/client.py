@@ -1,13 +1,19 @@
 """The client: every operation of the API by name, each group of them a `Calls` of its own."""
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import HealthReportView, QueueView
+from pop_stream.api_models.schedules import (
+    Backfill,
+    CommandedSchedule,
+    NextInstants,
+    ScheduleProgress,
+)
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
@@ -19,6 +25,7 @@ from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.pulls import PullCalls
 from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
+from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate, TemplateCall
 
 
@@ -189,6 +196,81 @@ class TemplateCalls(DefinitionCalls[AgendaTemplate]):
         )
 
 
+class ScheduleCalls(DefinitionCalls[Schedule]):
+    """Schedules: their definitions, when they fire, how far they are, and commands.
+
+    A command that was not answered may have been carried out; none is sent again.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "schedules", Schedule)
+
+    async def next(self, schedule_id: str, *, n: int = 5) -> NextInstants:
+        """When it fires next, at most 100 times.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiError: If there is no answer.
+        """
+        query = (("n", str(n)),)
+        return await self._transport.read(
+            NextInstants, "schedules", schedule_id, "next", query=query
+        )
+
+    async def progress(self, schedule_id: str) -> ScheduleProgress:
+        """How far it has come, a moment ago.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(
+            ScheduleProgress, "schedules", schedule_id, "progress"
+        )
+
+    async def trigger(self, schedule_id: str) -> CommandedSchedule:
+        """Submit an occurrence for now.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiError: If there is no answer.
+        """
+        return await self._command(schedule_id, "trigger")
+
+    async def resume(self, schedule_id: str) -> CommandedSchedule:
+        """End the pause that failures have led to; `paused` of the definition stays.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiError: If there is no answer.
+        """
+        return await self._command(schedule_id, "resume")
+
+    async def backfill(
+        self, schedule_id: str, first: datetime, last: datetime
+    ) -> CommandedSchedule:
+        """Submit the occurrences of a range, both ends included, 1,000 at most.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiRefusedError: If the range has none, or too many.
+            ApiError: If there is no answer.
+        """
+        return await self._command(schedule_id, "backfill", Backfill(first=first, last=last))
+
+    async def _command(
+        self, schedule_id: str, action: str, body: Backfill | None = None
+    ) -> CommandedSchedule:
+        return await self._transport.post(
+            CommandedSchedule,
+            "schedules",
+            schedule_id,
+            action,
+            body=None if body is None else to_json(body),
+            is_repeatable=False,
+        )
+
+
 TIMEOUT: Final = timedelta(seconds=30)
 
 
@@ -211,6 +293,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         pools: Definitions of resource pools.
         insights: Definitions of insights, and their queues.
         templates: Definitions of agenda templates, and their runs.
+        schedules: Definitions of schedules, and what is due of them.
         keys: API keys.
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
@@ -231,6 +314,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.pools = DefinitionCalls(transport, "pools", ResourcePool)
         self.insights = InsightCalls(transport)
         self.templates = TemplateCalls(transport)
+        self.schedules = ScheduleCalls(transport)
         self.keys = KeyCalls(transport)
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)

@@ -19,6 +19,7 @@ from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.queries import KafkaQueueQueries
+from pop_stream.kafka.schedule_states import ScheduleStates
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
@@ -117,6 +118,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
+            schedule_state=(await enter(ScheduleStates(settings))).get,
         )
 
 

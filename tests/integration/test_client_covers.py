@@ -35,6 +35,7 @@ mappers = { operation_types = ["http"] }
 """
 AGENDA = {"customer_id": "acme", "operations": [{"name": "fetch", "type": "http"}]}
 TEMPLATE = {"id": "scan", "agenda": AGENDA}
+SCHEDULE = {"id": "tick", "trigger": {"every_s": 3600}, "submission": AGENDA}
 
 
 @pytest.fixture
@@ -137,6 +138,7 @@ async def _definitions(client):
             {"max_attempts": 9},
         ),
         ("Template", client.templates, TEMPLATE | {"id": "new"}, {"title": "new"}),
+        ("Schedule", client.schedules, SCHEDULE | {"id": "new"}, {"title": "new"}),
     ]
     for name, calls, definition, change in kinds:
         made = await calls.create(definition)
@@ -213,6 +215,24 @@ async def _letters(client):
     yield "commandDeadLetters"
 
 
+async def _schedules(client):
+    await client.schedules.create(SCHEDULE)
+    first, second = (await client.schedules.next("tick", n=2)).items
+    assert second.nominal - first.nominal == timedelta(hours=1)
+    yield "getScheduleNext"
+    shown = await client.schedules.progress("tick")
+    assert (shown.status, shown.fired, shown.last) == ("scheduled", 0, None)
+    yield "getScheduleProgress"
+    assert (await client.schedules.trigger("tick")).occurrences == 1
+    yield "triggerSchedule"
+    assert (await client.schedules.resume("tick")).schedule_id == "tick"
+    yield "resumeSchedule"
+    assert (
+        await client.schedules.backfill("tick", AT, AT + timedelta(hours=2))
+    ).occurrences == 3
+    yield "backfillSchedule"
+
+
 async def _work(client):
     (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
     assert pulled.agenda_id == "ready"
@@ -248,7 +268,17 @@ async def _service(client):
     yield "getDocument"
 
 
-GROUPS = (_definitions, _templates, _agendas, _work, _commands, _keys, _letters, _service)
+GROUPS = (
+    _definitions,
+    _templates,
+    _schedules,
+    _agendas,
+    _work,
+    _commands,
+    _keys,
+    _letters,
+    _service,
+)
 
 
 async def test_every_operation_has_a_call_that_reaches_it(world):

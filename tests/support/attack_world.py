@@ -28,6 +28,7 @@ from pop_stream.model.definitions import (
     VersionedTemplate,
 )
 from pop_stream.model.identity import Role
+from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.settings import Settings
 
@@ -64,6 +65,12 @@ OBJECTS = {
         "allowed": "t-allowed",
         "global": "t-global",
         "foreign": "t-foreign",
+    },
+    "schedule_id": {
+        "own": "s-own",
+        "allowed": "s-allowed",
+        "global": "s-global",
+        "foreign": "s-foreign",
     },
     "customer_id": {"own": "acme", "foreign": "beta"},
     "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
@@ -144,11 +151,27 @@ async def open_world(*, customers=("acme",), timing=QUICK, **changes):
         AgendaTemplate(id="t-global", agenda=work),
         AgendaTemplate(id="t-foreign", owner="beta", agenda=work),
     ]
+    schedules = [
+        Schedule.model_validate({"trigger": {"every_s": 60}, **one})
+        for one in (
+            {"id": "s-own", "owner": "acme", "submission": WORK},
+            {
+                "id": "s-allowed", "visibility": "allowed",
+                "allowed": ("acme", "gamma"), "submission": WORK,
+            },
+            {"id": "s-global", "submission": WORK},
+            {
+                "id": "s-foreign", "owner": "beta",
+                "submission": {**WORK, "customer_id": "beta"},
+            },
+        )
+    ]  # fmt: skip
     known = Definitions(
         customers={one: Customer(id=one) for one in ("acme", "beta")},
         insights={one.id: one for one in insights},
         pools={"p-operators": ResourcePool(id="p-operators", max_in_flight=1)},
         templates={one.id: VersionedTemplate(one, 1) for one in templates},
+        schedules={one.id: one for one in schedules},
     )
     behind.definitions.current = known
     behind = replace(behind, definition_store=MemoryDefinitions(*known.all()))
@@ -220,12 +243,14 @@ RULES_OF = {
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "getDeadLetter",
+        "getSchedule", "getScheduleNext", "getScheduleProgress",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
         "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
         "reprioritiseAgenda", "rerunAgenda", "deleteAgenda", "redriveDeadLetter",
-        "discardDeadLetter", "putInsightHealth",
+        "discardDeadLetter", "putInsightHealth", "triggerSchedule", "resumeSchedule",
+        "backfillSchedule",
     ),
     **_rules("changes", PULL, "pullAgendas"),
     **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
@@ -235,14 +260,16 @@ RULES_OF = {
     **_rules("judges", SUBMIT, "submitAgendas"),
     **_rules(
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
-        "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
+        "listTemplates", "listSchedules", "getScheduleVersion",
+        "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
         "countDeadLetters",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
-        "createTemplate",
+        "createTemplate", "createSchedule",
         "putTemplate", "patchTemplate", "deleteTemplate",
+        "putSchedule", "patchSchedule", "deleteSchedule",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
     **_rules("operators", READ, "getMetrics"),
@@ -257,6 +284,7 @@ RULES_OF = {
 
 WHO = {"puller_id": "w1"}
 WORK = {"customer_id": "acme", "operations": AGENDA["operations"]}
+TIMED = {"trigger": {"every_s": 60}, "submission": WORK}
 BODIES = {
     "submitAgendas": WORK,
     "explainPlacementOf": WORK,
@@ -269,6 +297,10 @@ BODIES = {
     "putTemplate": {"agenda": WORK},
     "putInsightHealth": {"coefficient": 0.5},
     "patchTemplate": {"title": "changed"},
+    "createSchedule": {"id": "s-foreign", **TIMED},
+    "putSchedule": TIMED,
+    "patchSchedule": {"title": "changed"},
+    "backfillSchedule": {"first": "2026-01-01T00:00:00Z", "last": "2026-01-01T00:05:00Z"},
     "createKey": {"roles": ["operate"]},
     "pullAgendas": WHO,
     "renewAttempt": WHO,

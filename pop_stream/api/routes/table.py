@@ -17,6 +17,7 @@ from pop_stream.api.agendas.streams import StreamEndpoints
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
+from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
 from pop_stream.api.http.errors import NotReadyError
@@ -30,6 +31,7 @@ from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes
+from pop_stream.api.routes.schedules import schedule_routes
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
@@ -127,6 +129,7 @@ class Endpoints:
     doctor: DoctorEndpoints
     definitions: Mapping[Kind, DefinitionEndpoints]
     template_runs: TemplateRunEndpoints
+    schedules: ScheduleEndpoints
     resubmissions: ResubmissionEndpoints
     keys: KeyEndpoints
     audit: AuditEndpoints
@@ -153,6 +156,7 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
             endpoints.insight_health,
         ),
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
+        *schedule_routes(endpoints.owners, endpoints.schedules),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
         *pull_routes(endpoints.owners, endpoints.pulls),

@@ -101,7 +101,9 @@ def judged(route, whose):
 def others(world):
     """All that belongs to others, and what was published about it."""
     definitions = {
-        key: one for key, one in world.definition_store.rows.items() if key[1] != "t-own"
+        key: one
+        for key, one in world.definition_store.rows.items()
+        if key[1] not in {"t-own", "s-own"}
     }
     answer = [one for one in world.publisher.records if b'-foreign"' in (one.value or b"")]
     return (

@@ -1,0 +1,87 @@
+"""The routes of schedules beside those of every definition."""
+
+from http import HTTPStatus
+from typing import Final
+
+from pop_stream.api.definitions.schedules import ScheduleEndpoints
+from pop_stream.api.http.access import Access, Handler, read_access
+from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
+from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
+from pop_stream.api.owners import Owners
+from pop_stream.api_models.schedules import (
+    MAX_NEXT,
+    Backfill,
+    CommandedSchedule,
+    NextInstants,
+    ScheduleProgress,
+)
+from pop_stream.model.identity import Role
+
+_PATH: Final = "/v1/schedules/{schedule_id}"
+_SENT: Final = RouteResponse(
+    "On its way to the timekeeper.", (CommandedSchedule,), HTTPStatus.ACCEPTED
+)
+_NUMBER: Final = QueryParameter(
+    "n", "How many.", {"type": "integer", "minimum": 1, "maximum": MAX_NEXT, "default": 5}
+)
+
+
+def schedule_routes(owners: Owners, schedules: ScheduleEndpoints) -> tuple[Route, ...]:
+    """When a schedule fires next, how far it is, and commands about it."""
+    own = Access(role=Role.OPERATE, path_object=owners.defined("schedule"), changes=True)
+    return (
+        *_reads(owners, schedules),
+        _command("trigger", schedules.post_trigger, "Submit an occurrence for now", own),
+        _command("resume", schedules.post_resume, "End the pause that failures led to", own),
+        Route(
+            "POST",
+            f"{_PATH}/backfill",
+            schedules.post_backfill,
+            "backfillSchedule",
+            "Submit the occurrences of a range, whatever has been submitted of it",
+            (_SENT,),
+            (*BODY_ERRORS, *READ_ERRORS, InvalidError),
+            body_models=(Backfill,),
+            access=own,
+        ),
+    )
+
+
+def _reads(owners: Owners, schedules: ScheduleEndpoints) -> tuple[Route, ...]:
+    access = read_access(owners.defined("schedule"))
+    return (
+        Route(
+            "GET",
+            f"{_PATH}/next",
+            schedules.get_next,
+            "getScheduleNext",
+            "When a schedule fires next, as it is defined now",
+            (RouteResponse("The instants.", (NextInstants,)),),
+            (*READ_ERRORS, InvalidError),
+            query=(_NUMBER,),
+            access=access,
+        ),
+        Route(
+            "GET",
+            f"{_PATH}/progress",
+            schedules.get_progress,
+            "getScheduleProgress",
+            "How far a schedule has come, and what of it runs or waits",
+            (RouteResponse("The progress.", (ScheduleProgress,)),),
+            READ_ERRORS,
+            access=access,
+        ),
+    )
+
+
+def _command(action: str, handler: Handler, summary: str, access: Access) -> Route:
+    return Route(
+        "POST",
+        f"{_PATH}/{action}",
+        handler,
+        f"{action}Schedule",
+        summary,
+        (_SENT,),
+        READ_ERRORS,
+        access=access,
+    )
