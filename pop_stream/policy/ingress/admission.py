@@ -6,7 +6,9 @@ submissions of one id are the same or differ; a repeat is admitted once.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, Literal, cast
 
 import msgspec
@@ -48,6 +50,7 @@ from pop_stream.policy.ingress.policies import (
     asks_nothing,
     decide,
 )
+from pop_stream.policy.ingress.rankers import RankFunction, rank_of
 from pop_stream.policy.ingress.routing import InsightRouter
 
 _TEMPLATE_MARK: Final = b'"template_id"'
@@ -220,6 +223,7 @@ class Admission:
         defined_customers_only: Whether agendas of customers that are not defined are refused.
         before: By older definitions; its router goes on if only templates have changed.
         policies: Asked about every agenda that is sound and has an insight.
+        rankers: The operator's own, by the names that insights call them.
 
     Attributes:
         definitions: Those of that moment.
@@ -235,7 +239,9 @@ class Admission:
         defined_customers_only: bool = False,
         before: "Admission | None" = None,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
+        self.rankers = rankers
         self.policies = policies
         self.definitions: Definitions = definitions
         self.defined_customers_only = defined_customers_only
@@ -258,7 +264,7 @@ class Admission:
         """Where its customer wants to be notified of agendas that name no place themselves."""
         return self.definitions.customer(CustomerId(agenda.customer_id)).callback_url
 
-    def admit(
+    def admit(  # noqa: PLR0913  # what is known of a submission, named once
         self,
         raw: bytes | bytearray,
         principal: Principal,
@@ -267,6 +273,7 @@ class Admission:
         suggested_id: str | None = None,
         trace: Trace | None = None,
         standing: "Standing" = "new",
+        at: datetime | None = None,
     ) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
@@ -277,6 +284,7 @@ class Admission:
             suggested_id: Chosen by the sender outside the text; the text's own goes first.
             trace: Where it came from, unless the text says so itself.
             standing: Whether it may have been let in before.
+            at: When it came in; None leaves it without a computed rank.
 
         Raises:
             AdmissionDeniedError: If a policy denies it.
@@ -291,7 +299,12 @@ class Admission:
             agenda = agenda.model_copy(update={"trace": trace})
         self.check_sender(principal, agenda.customer_id)
         return self.admit_agenda(
-            agenda, principal, new_id=new_id, suggested_id=suggested_id, standing=standing
+            agenda,
+            principal,
+            new_id=new_id,
+            suggested_id=suggested_id,
+            standing=standing,
+            at=at,
         )
 
     def parse(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
@@ -302,7 +315,7 @@ class Admission:
         """
         return parse_submission(raw, self._templates, principal)
 
-    def admit_agenda(
+    def admit_agenda(  # noqa: PLR0913  # as in `admit`
         self,
         agenda: Agenda,
         principal: Principal,
@@ -311,6 +324,7 @@ class Admission:
         suggested_id: str | None = None,
         standing: "Standing" = "new",
         template: AgendaTemplate | None = None,
+        at: datetime | None = None,
     ) -> Submission:
         """The submission that a sound agenda makes; see `admit`.
 
@@ -321,6 +335,7 @@ class Admission:
             suggested_id: As in `admit`; of no account for another's agenda.
             standing: As in `admit`.
             template: What it was made from, if that may be newer than what is in force.
+            at: As in `admit`.
 
         Raises:
             AdmissionDeniedError: If a policy denies it.
@@ -337,6 +352,7 @@ class Admission:
         if standing != "admitted":
             verdict = self.verdict(agenda, insight_id, template)
             agenda = _obeying(agenda, verdict, may_deny=standing == "new")
+            agenda = self._ranked(agenda, insight_id, at)
         named = agenda.id or suggested_id
         agenda_id = qualified_id(named, principal.customer_id) if named else new_id()
         if agenda_id != agenda.id:
@@ -351,6 +367,12 @@ class Admission:
             value=value,
             is_named=named is not None,
         )
+
+    def _ranked(self, agenda: Agenda, insight_id: InsightId, at: datetime | None) -> Agenda:
+        ranker = self.definitions.insights[insight_id].ranker
+        if ranker is None or agenda.rank or at is None:
+            return agenda
+        return agenda.model_copy(update={"rank": rank_of(agenda, ranker, at, self.rankers)})
 
     def verdict(
         self, agenda: Agenda, insight_id: InsightId, template: AgendaTemplate | None = None

@@ -154,11 +154,11 @@ BUILT_IN: Final[Sequence[AdmissionPolicy]] = (EnabledPolicy(), LabelPolicy(), Pa
 
 
 def asks_nothing(gates: Iterable[AdmissionFields]) -> bool:
-    """Whether the built-in policies allow all that passes these insights and templates."""
+    """Whether all that passes these insights and templates is let in as it is, unranked."""
     return all(
         one.enabled
         and not one.needs_labels
-        and not (isinstance(one, Insight) and one.payload_schemas)
+        and not (isinstance(one, Insight) and (one.payload_schemas or one.ranker))
         for one in gates
     )
 
