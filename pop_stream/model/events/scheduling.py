@@ -26,7 +26,7 @@ from pop_stream.model.events.base import (
     Struct,
     WorkerSeconds,
 )
-from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
+from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
 
 
@@ -155,16 +155,18 @@ class Command(Struct, frozen=True, array_like=True):
 
     Attributes:
         origin: Its position in the topic; None where that is unknown.
+        operation: With `wake`: the operation that waits no more.
     """
 
     agenda_id: str
-    action: Action
+    action: Action | InternalAction
     priority: Priority | None = None
     rank: Rank | None = None
     by: str = ""
     reason: str = ""
     attempt: Count = 0
     origin: Origin | None = None
+    operation: str = ""
 
 
 class InsightAttemptsReported(Event, frozen=True):
@@ -248,6 +250,8 @@ class EmittedAgenda(Struct, frozen=True):
         run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
             the agenda has ended in that or a later one, there is nothing left to do.
         deferrals: How many attempts of this run ended because operations waited for something.
+        resolved: Operations that waited, and that were ended from outside since: the summary
+            has that, or soon will.
         waiting_since: When the first of these ended; this one needs what earlier ones left.
     """
 
@@ -261,6 +265,7 @@ class EmittedAgenda(Struct, frozen=True):
     agenda: msgspec.Raw
     run_from: Count = 0
     deferrals: Count = 0
+    resolved: tuple[str, ...] = ()
     waiting_since: Instant | None = None
 
 

@@ -39,6 +39,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaReady,
     AgendaRefused,
     AgendaReprioritised,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopped,
     AgendaStopping,
@@ -55,6 +56,7 @@ from pop_stream.policy.lifecycle.summary import (
     appended_name,
     percent_of,
     reported_percent,
+    result_bytes,
 )
 
 MAX_HISTORY: Final = 100
@@ -339,6 +341,18 @@ def _stop(summary: Summary, event: AgendaStopping) -> Summary:
     return summary if summary.state.is_terminal else replace(summary, stopping=event.reason)
 
 
+def _resolve(summary: Summary, event: AgendaResolved) -> Summary:
+    one = OperationProgress(
+        name=event.operation,
+        state=event.outcome,
+        percent=100.0 if event.outcome == "succeeded" else 0.0,
+        message=event.reason,
+        ended_at=event.at,
+        result=event.result,
+    )
+    return _merge_operations(summary, (one,), event.at)
+
+
 def _reprioritise(summary: Summary, event: AgendaReprioritised) -> Summary:
     return replace(summary, priority=event.priority)
 
@@ -403,9 +417,15 @@ def _merge(
     summary: Summary,
     event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed | AgendaDeferred,
 ) -> Summary:
+    return _merge_operations(summary, event.operations, event.at)
+
+
+def _merge_operations(
+    summary: Summary, reports: Iterable[OperationProgress], at: datetime
+) -> Summary:
     changed: dict[str, OperationProgress] = {}
-    for reported in event.operations:
-        one = reported if reported.reported_at else replace(reported, reported_at=event.at)
+    for reported in reports:
+        one = reported if reported.reported_at else replace(reported, reported_at=at)
         known = changed.get(one.name) or summary.operations.get(one.name)
         if known is None:
             changed[one.name] = one
@@ -424,19 +444,15 @@ def _bounded_results(
 ) -> Mapping[str, OperationProgress]:
     """All operations, without the results of those that changed if all have too many bytes."""
     operations = {**known, **changed}
-    if not any(map(_result_bytes, changed.values())):
+    if not any(map(result_bytes, changed.values())):
         return operations
-    left = MAX_RESULTS_BYTES - sum(map(_result_bytes, operations.values()))
+    left = MAX_RESULTS_BYTES - sum(map(result_bytes, operations.values()))
     for name in reversed(changed):
         if left >= 0:
             break
-        left += _result_bytes(operations[name])
+        left += result_bytes(operations[name])
         operations[name] = replace(changed[name], result=UNSET, message=RESULT_NOT_KEPT)
     return operations
-
-
-def _result_bytes(one: OperationProgress) -> int:
-    return 0 if one.result is UNSET else len(one.result)
 
 
 def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
@@ -482,6 +498,7 @@ _APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] 
     AgendaSucceeded: _end,
     AgendaFailed: _end,
     AgendaDeferred: _end,
+    AgendaResolved: _resolve,
     AgendaExhausted: _close,
     AgendaCancelled: _close,
     AgendaExpired: _close,

@@ -164,6 +164,11 @@ def reported_percent(one: OperationProgress) -> float:
     return min(100.0, max(0.0, one.percent))
 
 
+def result_bytes(one: OperationProgress) -> int:
+    """How many bytes its result has as JSON."""
+    return 0 if one.result is msgspec.UNSET else len(one.result)
+
+
 @dataclass(frozen=True, slots=True)
 class LinkSummary:
     """What all agendas of one link id add up to; exact, never a sample.
