@@ -14,6 +14,7 @@ from math import inf
 from sys import intern
 from typing import Final, NamedTuple
 
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.retry import Backoff
@@ -61,6 +62,7 @@ class SchedulingOptions:
         held: Whether it waits for its release.
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
+        dedupe: Of what it is a duplicate; None if of nothing.
     """
 
     attempt: int = 1
@@ -70,6 +72,7 @@ class SchedulingOptions:
     held: bool = False
     max_attempts: int | None = None
     backoff: Backoff | None = None
+    dedupe: DedupeRule | None = None
 
     @property
     def state(self) -> int:
@@ -138,6 +141,15 @@ class BacklogPage:
         """Instants, holds and retries of the slot's agenda."""
         return self.options.get(slot, DEFAULT_OPTIONS)
 
+    def wait_s(self, slot: int, now: float) -> float | None:
+        """How long the slot's agenda has waited for its first attempt; see `ChosenAgenda`."""
+        options = self.options.get(slot)
+        if options is None:
+            return max(0.0, now - self.arrivals[slot])
+        if options.held or options.attempt > 1:
+            return None
+        return max(0.0, now - max(self.arrivals[slot], options.not_before or 0.0))
+
     def declared_cost(self, slot: int) -> float | None:
         """Worker-seconds as the submitter declared, or None."""
         cost = self.costs[slot]
@@ -168,6 +180,7 @@ def _has_options(agenda: RoutedAgenda) -> bool:
         or agenda.expires_at is not None
         or agenda.max_attempts is not None
         or agenda.backoff is not None
+        or agenda.dedupe is not None
     )
 
 
@@ -180,6 +193,7 @@ def _options(agenda: RoutedAgenda) -> SchedulingOptions:
         held=agenda.held,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
+        dedupe=agenda.dedupe,
     )
 
 
@@ -192,12 +206,18 @@ def _declared(agenda: RoutedAgenda) -> float:
 
 
 class ChosenAgenda(NamedTuple):
-    """One agenda of a round."""
+    """One agenda of a round.
+
+    Attributes:
+        wait_s: Of a first attempt, from its acceptance, or from the instant it was due at, to
+            its choice; None of later ones, and of one that was held.
+    """
 
     ref: int
     agenda_id: str
     customer_id: CustomerId
     attempt: int
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +269,11 @@ class AgendaIndex:
     def page_count(self) -> int:
         """How many of these there are."""
         return len(self._pages)
+
+    @property
+    def pending(self) -> int:
+        """Agendas that are with the scheduler alone."""
+        return sum(self._counts[state] for state in PENDING)
 
     def refs(self) -> Mapping[str, int]:
         """The place of every agenda."""
