@@ -136,9 +136,7 @@ class Settlement(Struct, frozen=True, array_like=True):
     """An attempt that ended; `spent_s` is worker-seconds by operation type.
 
     Attributes:
-        retryable: Of a failure: whether another try may help.
-        message: Of a failure: why; of a deferral: what is waited for. Shortened to
-            `MAX_MESSAGE_LENGTH` characters.
+        message: Why it failed or waits, shortened to `MAX_MESSAGE_LENGTH` characters.
         until: Of a deferral: when the next attempt may start.
     """
 
@@ -159,7 +157,7 @@ class Command(Struct, frozen=True, array_like=True):
     """A command about an agenda; as in `agenda.commanded`.
 
     Attributes:
-        origin: Its position in the topic; None where that is unknown.
+        origin: Its position in the topic, if known.
         operation: With `wake`: the operation that waits no more.
     """
 
@@ -268,11 +266,10 @@ class EmittedAgenda(Struct, frozen=True):
             1, what earlier ones left is read over HTTP, `GET /v1/agendas/{id}/progress`.
         lease_ms: Claim and renew within this time, or the agenda is emitted again.
         agenda: The submission as accepted, id included.
-        run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
-            the agenda has ended in that or a later one, there is nothing left to do.
-        deferrals: How many attempts of this run ended because operations waited for something.
-        resolved: Operations that waited, and that were ended from outside since: the summary
-            has that, or soon will.
+        run_from: Of a later attempt, the first of its run, if known: if the agenda has ended in
+            that or a later one, there is nothing left to do.
+        deferrals: Attempts of this run that ended because operations waited.
+        resolved: Operations ended from outside since; the summary has that, or soon will.
         waiting_since: When the first of these ended; this one needs what earlier ones left.
     """
 
@@ -294,8 +291,7 @@ class AttemptStop(Event, frozen=True, tag="attempt.stop"):
     """The runner of the attempt, or of an older one, is to stop and report `agenda.stopped`.
 
     Attributes:
-        accepted_at: As in what was emitted. What was accepted later under the id is another
-            agenda, with attempts from 1 on. None if that is not known any more.
+        accepted_at: As in what was emitted, if known: a later one is another agenda's.
     """
 
     agenda_id: str
