@@ -266,8 +266,7 @@ class EmittedAgenda(Struct, frozen=True):
             1, what earlier ones left is read over HTTP, `GET /v1/agendas/{id}/progress`.
         lease_ms: Claim and renew within this time, or the agenda is emitted again.
         agenda: The submission as accepted, id included.
-        run_from: Of a later attempt, the first of its run, if known: if the agenda has ended in
-            that or a later one, there is nothing left to do.
+        run_from: The first of a later attempt's run: what has ended since is not to be done.
         deferrals: Attempts of this run that ended because operations waited.
         resolved: Operations ended from outside since; the summary has that, or soon will.
         waiting_since: When the first of these ended; this one needs what earlier ones left.
