@@ -35,6 +35,7 @@ from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.admission import Admission, Submission
+from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
 
@@ -198,6 +199,7 @@ class SubmissionProcessor:
         max_agenda_bytes: Of an agenda as it was submitted.
         defined_customers_only: Whether those of other customers are refused.
         quota: Asked for every sound agenda; None lets all in.
+        resolvers: Of periods, for templates that divide their runs.
     """
 
     def __init__(
@@ -208,12 +210,14 @@ class SubmissionProcessor:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         quota: KafkaSubmissionQuota | None = None,
+        resolvers: PeriodResolvers = BUILT_IN,
     ) -> None:
         self._topics = topics
         self._admission = Admission(
             definitions,
             max_agenda_bytes=max_agenda_bytes,
             defined_customers_only=defined_customers_only,
+            resolvers=resolvers,
         )
         self._quota = quota
 
@@ -224,6 +228,7 @@ class SubmissionProcessor:
             max_agenda_bytes=self._admission.max_agenda_bytes,
             defined_customers_only=self._admission.defined_customers_only,
             before=self._admission,
+            resolvers=self._admission.resolvers,
         )
 
     def process(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:

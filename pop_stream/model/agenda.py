@@ -148,6 +148,9 @@ class Agenda(BaseModel):
         default=None, description="Where it came from; set from the headers it came with."
     )
     series: Series | None = Field(default=None, description="Once past it, it is cancelled.")
+    parent_id: OwnId | None = Field(
+        default=None, description="The agenda that submitted it, if one did."
+    )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 
 

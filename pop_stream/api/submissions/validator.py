@@ -10,6 +10,7 @@ from pop_stream.model.errors import AgendaTooLargeError
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.policy.ingress.admission import Admission, Submission
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
 from pop_stream.ports.definitions import DefinitionSource
 
 
@@ -21,6 +22,10 @@ class SubmissionValidator:
         new_id: Makes an id for an agenda that has none.
         largest: Most bytes of one agenda, as sent and as published.
         defined_only: Whether agendas of customers that are not defined are refused.
+        resolvers: Of periods, for templates that divide their runs.
+
+    Attributes:
+        resolvers: The same.
     """
 
     def __init__(
@@ -30,11 +35,13 @@ class SubmissionValidator:
         *,
         largest: int,
         defined_only: bool,
+        resolvers: PeriodResolvers = BUILT_IN,
     ) -> None:
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
         self._defined_only = defined_only
+        self.resolvers = resolvers
         self._admission = Admission(
             Definitions(), max_agenda_bytes=largest, defined_customers_only=defined_only
         )
@@ -99,6 +106,7 @@ class SubmissionValidator:
                 max_agenda_bytes=self._largest,
                 defined_customers_only=self._defined_only,
                 before=self._admission,
+                resolvers=self.resolvers,
             )
         return self._admission
 

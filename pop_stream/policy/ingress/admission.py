@@ -24,11 +24,13 @@ from pop_stream.model.errors import (
 from pop_stream.model.events.codec import MAX_EVENT_BYTES
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.model.template import TEMPLATE_RUN, TemplateRun, expand, with_own_customer
+from pop_stream.model.template import TEMPLATE_RUN, TemplateRun, with_own_customer
 from pop_stream.model.tenancy import candidate_ids, display_id, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.model.validation import issues_of, shorten, without_nul
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.parent import expand_run
+from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
 
 _TEMPLATE_MARK: Final = b'"template_id"'
 
@@ -44,6 +46,8 @@ def parse_submission(
     data: bytes | bytearray,
     templates: Mapping[str, VersionedTemplate],
     principal: Principal = ANYONE,
+    *,
+    resolvers: PeriodResolvers = BUILT_IN,
 ) -> Agenda:
     """The agenda that a submission's JSON stands for.
 
@@ -52,6 +56,7 @@ def parse_submission(
         templates: Those in force, by id.
         principal: Who submits it; a customer meets only templates that it sees, by the ids
             that it calls them, and runs them for itself if it names nobody.
+        resolvers: Of periods, for templates that divide their runs.
 
     Raises:
         SubmissionError: With one issue per fault.
@@ -73,7 +78,7 @@ def parse_submission(
     # Before it is expanded: what a template finds wrong with a run reveals the template.
     if known is None or (named is not None and not known.template.serves(named)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
-    agenda = expand(known.template, run, version=known.version)
+    agenda = expand_run(known.template, run, version=known.version, resolvers=resolvers)
     if not known.template.serves(agenda.customer_id):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     return agenda
@@ -190,6 +195,7 @@ class Admission:
         max_agenda_bytes: Of an agenda as it is sent.
         defined_customers_only: Whether agendas of customers that are not defined are refused.
         before: By older definitions; its router goes on if only templates have changed.
+        resolvers: Of periods, for templates that divide their runs.
 
     Attributes:
         definitions: Those of that moment.
@@ -203,6 +209,7 @@ class Admission:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         before: "Admission | None" = None,
+        resolvers: PeriodResolvers = BUILT_IN,
     ) -> None:
         self.definitions: Definitions = definitions
         self.defined_customers_only = defined_customers_only
@@ -216,6 +223,7 @@ class Admission:
             )
         )
         self._templates = definitions.templates
+        self.resolvers: PeriodResolvers = resolvers
         self.max_agenda_bytes = max_agenda_bytes
 
     def callback_url(self, agenda: Agenda) -> str | None:
@@ -259,7 +267,7 @@ class Admission:
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        return parse_submission(raw, self._templates, principal)
+        return parse_submission(raw, self._templates, principal, resolvers=self.resolvers)
 
     def admit_agenda(
         self,

@@ -1,4 +1,4 @@
-"""Handlers that come with the library: `noop`, `sleep`, `append`, `http` and `command`."""
+"""Handlers of the library: `noop`, `sleep`, `append`, `http`, `command` and `split`."""
 
 import asyncio
 from time import monotonic
@@ -7,11 +7,13 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from pop_stream.model.errors import SubmissionError
+from pop_stream.policy.splitting.parent import SPLIT
 from pop_stream.puller.handlers.command import CommandHandler
 from pop_stream.puller.handlers.errors import FinalError, read_payload
 from pop_stream.puller.handlers.http import HttpHandler
 from pop_stream.puller.handlers.invocation import OperationCall
 from pop_stream.puller.handlers.registry import Handlers
+from pop_stream.puller.handlers.split import SplitHandler
 from pop_stream.settings import Settings
 
 _REPORT_EVERY_S: Final = 0.5
@@ -38,7 +40,8 @@ def builtin(settings: Settings) -> Handlers:
 
     Args:
         settings: `allowed_commands` says what `command` may run, by default nothing;
-            `http_networks` which internal networks `http` may call, by default none.
+            `http_networks` which internal networks `http` may call, by default none;
+            `api_url` and `api_token` where and as whom `split` submits.
     """
     handlers = Handlers()
     http = HttpHandler(settings.http_networks)
@@ -48,6 +51,9 @@ def builtin(settings: Settings) -> Handlers:
     handlers.handler("append")(append)
     handlers.handler("http")(http)
     handlers.handler("command")(CommandHandler(settings.allowed_commands))
+    split = SplitHandler(settings)
+    handlers.on_stop(split.close)
+    handlers.handler(SPLIT)(split)
     return handlers
 
 
