@@ -29,8 +29,11 @@ chaos: $(READY) ## Kill and freeze parts under load, then audit (ARGS="--seed 7 
 	@$(PY) -m pop_stream chaos --kills 8 --freezes 2 --seconds 40 --rate 20 $(ARGS)
 
 # In the order of folders: files that wait for servers come first, and short ones fill the end.
+# The console's need Chromium, which is installed by apt where it is missing and may be.
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
-	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@set -eu; left_out="$$($(PY) tests/support/browser.py)"; set -x; \
+	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $$left_out $(ARGS); \
+	{ set +x; } 2>/dev/null; [ -z "$$left_out" ] || echo "*** LEFT OUT: $$left_out ***" >&2
 
 check: $(READY) ## Format, lint, types, imports, and whether generated files are current
 	$(VENV)/bin/ruff format --check .

@@ -2,13 +2,16 @@
 
 A dead letter is for a person, who corrects what was submitted or finds out who wrote it. It is
 written before the offset of its record is committed: a crash between the two repeats it.
-Unreadable records of internal topics are only logged and counted; see `unreadable_records`.
+Each is counted where it is made. Unreadable records of internal topics are only logged and
+counted; see `unreadable_records`.
 """
 
 import base64
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
+
+from msgspec import UNSET
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
@@ -19,12 +22,13 @@ from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
+from pop_stream.telemetry.process import DEAD_LETTERS
 
 _MAX_VALUE_BYTES: Final = 512 * 1024
 _MAX_KEY_BYTES: Final = 1024
 
 
-def dead_letter(
+def dead_letter(  # noqa: PLR0913  # what a letter says
     topics: Topics,
     record: ConsumedRecord,
     *,
@@ -32,6 +36,7 @@ def dead_letter(
     at: datetime,
     error: tuple[str, str],
     issues: Sequence[Issue] = (),
+    sender_customer_id: str | None = None,
 ) -> Record:
     """The record for `pop.dead-letters`.
 
@@ -43,7 +48,9 @@ def dead_letter(
         at: The present instant.
         error: Stable code and a reason for people.
         issues: What exactly was wrong, if it was a submission.
+        sender_customer_id: The customer who submitted it, if its record said so.
     """
+    DEAD_LETTERS.labels(part).inc()
     code, reason = error
     value = record.value or b""
     refused = RecordRefused(
@@ -57,6 +64,7 @@ def dead_letter(
         value_base64=base64.b64encode(value[:_MAX_VALUE_BYTES]).decode(),
         truncated=len(value) > _MAX_VALUE_BYTES,
         issues=to_wire_issues(issues),
+        sender_customer_id=UNSET if sender_customer_id is None else sender_customer_id,
     )
     key = record.key[:_MAX_KEY_BYTES] if record.key else record.key
     return Record(topics.dead_letters, key, encode(refused))
@@ -81,6 +89,7 @@ def agenda_dead_letter(
         part: The part that gave it up.
         at: The present instant.
     """
+    DEAD_LETTERS.labels(part).inc()
     refused = RecordRefused(
         topic=topics.insight(insight.id, insight.group_type),
         partition=-1,
@@ -112,6 +121,7 @@ def row_dead_letter(
         at: The present instant.
         reason: For people.
     """
+    DEAD_LETTERS.labels("scheduler").inc()
     key, value = row
     refused = RecordRefused(
         topic=f"{topics.prefix}scheduler-ready-changelog",

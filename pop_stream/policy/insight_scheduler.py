@@ -29,10 +29,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, NamedTuple
 
-from pop_stream.model.definitions import Definitions, Insight
+from pop_stream.model.definitions import Insight
 from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.scheduling import (
-    MAX_QUERIED_AGENDAS,
     EmissionLimit,
     InsightAgendasRouted,
     InsightAttemptsReported,
@@ -55,6 +54,7 @@ from pop_stream.policy.flow_control import emission_gate, forecast
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
+from pop_stream.policy.flow_control.worker_demand import worker_demand
 
 _LEAST_WEIGHT: Final = 1e-6
 _MAX_CUSTOMERS_LISTED: Final = 50
@@ -409,15 +409,12 @@ class InsightScheduler:
         self, query: QueueQueried, now: float, limited_by: EmissionLimit
     ) -> QueueDescribed:
         backlog, figures, depth = self.backlog, self.figures(now), self.depth
-        backlogged = [flow for flow in backlog.queue.flows() if not flow.is_idle]
-        backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
-        holds = forecast.held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
-        tracked_up_to = None
-        if query.tracked_after is not None:
-            more, tracked_up_to = forecast.tracked_after(
-                backlog, query.tracked_after, MAX_QUERIED_AGENDAS
-            )
-            holds += more
+        demand = worker_demand(backlog, now, limited_by=limited_by)
+        backlogged = sorted(
+            (flow for flow in backlog.queue.flows() if not flow.is_idle),
+            key=lambda flow: (-flow.ready, flow.customer_id),
+        )
+        holds, tracked_up_to = forecast.asked_agendas(backlog, query)
         return QueueDescribed(
             insight_id=self.insight.id,
             query_id=query.query_id,
@@ -443,6 +440,10 @@ class InsightScheduler:
             agenda=self._position(query.agenda_id, now) if query.agenda_id else None,
             holds=holds,
             tracked_up_to=tracked_up_to,
+            eligible=demand.eligible,
+            eligible_s=round(demand.eligible_s, 3),
+            oldest_wait_s=round(backlog.oldest_wait_s(now), 3),
+            replicas_wanted=demand.replicas(self.insight),
         )
 
     def _position(self, agenda_id: str, now: float) -> QueuedAgendaStatus:
@@ -477,18 +478,6 @@ class InsightScheduler:
 
 
 _NO_EFFECTS: Final = Effects()
-
-
-def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
-    """A customer's share as its definition says."""
-    customer = definitions.customer(customer_id)
-    return Share(
-        weight=customer.weight,
-        max_in_flight=customer.max_in_flight,
-        rate_per_s=customer.rate_per_s,
-        burst=customer.burst,
-        paused=customer.paused,
-    )
 
 
 def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:

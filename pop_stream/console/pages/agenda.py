@@ -62,7 +62,8 @@ async def agenda(view: PageView) -> Page:
             "attempts": summary.history[-MAX_ROWS:],
             "body": pretty(summary.agenda) if _has_value(summary.agenda) else "",
         },
-        is_live=not summary.state.is_terminal,
+        # After a command it may still be shown as it was: the command is on its way.
+        is_live=not summary.state.is_terminal or "did" in view.query,
     )
 
 

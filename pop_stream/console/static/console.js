@@ -6,26 +6,57 @@ const liveState = /** @type {HTMLElement} */ (document.getElementById("live-stat
 
 /**
  * Make an element's children those of another, keeping what is the same: what has the focus,
- * is typed into or is open stays as it is.
+ * is typed into or is open stays as it is, wherever it stands.
  * @param {Element} old
  * @param {Element} next
  */
 function morphChildren(old, next) {
-  const before = [...old.childNodes];
-  const after = [...next.childNodes];
-  after.forEach((node, index) => {
-    const present = before[index];
-    if (present === undefined) {
-      old.append(node.cloneNode(true));
-    } else if (!isSameKind(present, node)) {
-      present.replaceWith(node.cloneNode(true));
-    } else if (present instanceof Element && node instanceof Element) {
-      morph(present, node);
-    } else if (present.nodeValue !== node.nodeValue) {
-      present.nodeValue = node.nodeValue;
+  /** @type {ChildNode | null} */
+  let at = old.firstChild;
+  for (const node of next.childNodes) {
+    const same = firstSame(at, node);
+    if (same === null) {
+      old.insertBefore(node.cloneNode(true), at);
+      continue;
     }
-  });
-  before.slice(after.length).forEach((node) => node.remove());
+    // What has the focus would lose it if it were moved, so the others are.
+    while (at !== null && at !== same && same.contains(document.activeElement)) {
+      const skipped = at;
+      at = at.nextSibling;
+      old.append(skipped);
+    }
+    if (at === same) at = same.nextSibling;
+    else old.insertBefore(same, at);
+    if (same instanceof Element && node instanceof Element) morph(same, node);
+    else if (same.nodeValue !== node.nodeValue) same.nodeValue = node.nodeValue;
+  }
+  while (at !== null) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
+}
+
+/**
+ * @param {ChildNode | null} from
+ * @param {Node} node
+ */
+function firstSame(from, node) {
+  for (let one = from; one !== null; one = one.nextSibling) {
+    if (identity(one) === identity(node)) return one;
+  }
+  return null;
+}
+
+/**
+ * What an element is known by among its siblings: the first of these that it has.
+ * @param {Node} node
+ */
+function identity(node) {
+  if (!(node instanceof Element)) return node.nodeName;
+  const names = ["id", "data-row", "name", "aria-label", "action", "for", "href"];
+  const name = names.find((one) => node.hasAttribute(one));
+  return `${node.nodeName} ${name === undefined ? "" : node.getAttribute(name)}`;
 }
 
 /**
@@ -33,7 +64,7 @@ function morphChildren(old, next) {
  * @param {Element} next
  */
 function morph(old, next) {
-  if (old instanceof HTMLInputElement || old instanceof HTMLSelectElement) {
+  if (old.matches("input, select, textarea")) {
     return; // what a person has entered is not taken away
   }
   for (const { name } of [...old.attributes]) {
@@ -43,14 +74,6 @@ function morph(old, next) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   morphChildren(old, next);
-}
-
-/**
- * @param {Node} one
- * @param {Node} other
- */
-function isSameKind(one, other) {
-  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
 }
 
 /** @type {EventSource | null} */

@@ -1,0 +1,214 @@
+"""The console in a real browser, before the whole system, as operator and as two customers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from console_stack import (
+    ACME,
+    BETA,
+    HOSTILE,
+    OPERATOR,
+    VIEWER,
+    WITHIN_S,
+    ConsoleStack,
+    agenda,
+    console_stack,
+    failing,
+)
+from playwright.async_api import Page, expect
+
+from pop_stream.composition.api import run_api
+
+pytestmark = pytest.mark.timeout(3 * WITHIN_S)
+
+PAGES = (
+    "/ui/",
+    "/ui/insights/render",
+    "/ui/insights/quiet",
+    "/ui/agendas",
+    "/ui/agendas?customer_id=acme&state=ready",
+    "/ui/agendas/done",
+    "/ui/agendas/failed",
+    "/ui/agendas/hostile",
+    "/ui/agendas/wide",
+    "/ui/agendas/acme-39",
+    "/ui/agendas/held",
+    "/ui/agendas/none",
+    "/ui/agendas?state=lost",
+)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system() -> AsyncIterator[ConsoleStack]:
+    expect.set_options(timeout=WITHIN_S * 1000)
+    async with console_stack() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def operator(system: ConsoleStack) -> AsyncIterator[Page]:
+    async with system.viewer(OPERATOR) as page:
+        yield page
+
+
+# ---- every page ----
+
+
+async def violations(page: Page) -> str:
+    found = await Axe().run(page)
+    return found.generate_report() if found.violations_count else ""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_keeps_anybody_out_in_either_theme(system, theme):
+    async with system.viewer(OPERATOR, color_scheme=theme) as page:
+        for path in PAGES:
+            await page.goto(path)
+            assert await violations(page) == "", path
+    async with system.viewer(None, color_scheme=theme) as page:
+        await page.goto("/ui/")
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert await violations(page) == ""
+
+
+async def test_pages_work_without_javascript_and_on_a_narrow_screen(system):
+    async with system.viewer(
+        OPERATOR, java_script_enabled=False, viewport={"width": 360, "height": 720}
+    ) as page:
+        for path in PAGES:
+            await page.goto(path)
+            assert await page.locator("h1").count() == 1, path
+
+
+async def test_what_customers_write_is_text(operator):
+    await operator.goto("/ui/agendas/hostile")
+    assert HOSTILE in await operator.inner_text("main")
+    assert await operator.title() != "owned"
+    assert await operator.locator("main script, main svg[onload]").count() == 0
+
+
+# ---- who looks ----
+
+
+async def test_two_customers_see_their_own_and_nothing_of_each_other(system):
+    async with system.viewer(ACME) as acme, system.viewer(BETA) as beta:
+        for page, own, foreign in (
+            (acme, "failed", "beta-failed"),
+            (beta, "beta-failed", "failed"),
+        ):
+            await page.goto(f"/ui/agendas/{own}")
+            await expect(page.locator("h1")).to_contain_text(own)
+            answer = await page.goto(f"/ui/agendas/{foreign}")
+            assert answer.status == 404
+            await page.goto("/ui/agendas?state=failed")
+            names = await page.locator("tbody th").all_inner_texts()
+            assert own in names
+            assert foreign not in names
+        await beta.goto("/ui/insights/render")
+        assert "acme" not in await beta.inner_text("main")
+        await expect(beta.get_by_text("more customers")).to_be_visible()
+
+
+async def test_whoever_may_only_read_is_offered_no_command(system):
+    async with system.viewer(VIEWER) as page:
+        for path in ("/ui/agendas/acme-39", "/ui/insights/render", "/ui/agendas?state=ready"):
+            await page.goto(path)
+            assert await page.locator("main form[method=post]").count() == 0, path
+
+
+async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(system):
+    async with system.viewer(ACME) as page:
+        cookies = await page.context.cookies()
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await page.context.add_cookies(cookies)
+        await page.goto("/ui/agendas")
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_an_expired_session_takes_the_page_away_and_leads_back_to_it(system):
+    settings = system.settings.model_copy(
+        update={
+            "console_session": timedelta(seconds=3),
+            "http_port": 0,
+            "http_host": "127.0.0.1",
+        }
+    )
+    stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run_api(settings, stop, url.set_result))
+        try:
+            async with system.viewer(ACME, url=await url) as page:
+                await page.goto("/ui/agendas?state=failed")
+                await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+                await page.get_by_label("API key").fill(system.tokens[ACME])
+                await page.get_by_role("button", name="Sign in").click()
+                await page.wait_for_url("**/ui/agendas?state=failed")
+        finally:
+            stop.set()
+
+
+# ---- what is done ----
+
+
+async def test_an_agenda_is_held_and_released_and_cancelled(system, operator):
+    await system.submit(agenda("act-1", "paused"))
+    await system.in_state("act-1", "ready")
+    await operator.goto("/ui/agendas/act-1")
+    for command, after in (("Hold", "held"), ("Release", "ready"), ("Cancel", "cancelled")):
+        await operator.get_by_role("button", name=command, exact=True).click()
+        await expect(operator.get_by_text(f"{command} is on its way")).to_be_visible()
+        await expect(operator.locator(".lead .state")).to_contain_text(after)
+
+
+async def test_a_failed_agenda_is_rerun(system, operator):
+    await system.submit(failing("again"))
+    await system.in_state("again", "failed")
+    await operator.goto("/ui/agendas/again")
+    await operator.get_by_role("button", name="Rerun").click()
+    await expect(operator.get_by_role("heading", name="Earlier attempts")).to_be_visible()
+
+
+async def test_all_that_fit_are_counted_and_cancelled(system, operator):
+    await system.submit(*(agenda(f"many-{one}", "paused", link_id="many") for one in range(3)))
+    for one in range(3):
+        await system.in_state(f"many-{one}", "ready")
+    await operator.goto("/ui/agendas?link_id=many")
+    await operator.get_by_label("Command").select_option("cancel")
+    await operator.get_by_role("button", name="Count first").click()
+    await expect(operator.locator("h1")).to_contain_text("3 of 3")
+    await operator.get_by_role("button", name="Cancel 3 agendas").click()
+    await expect(operator.get_by_text("on its way for 3 agendas")).to_be_visible()
+    await expect(operator.locator("td .state-cancelled")).to_have_count(3)
+
+
+# ---- live ----
+
+
+async def test_a_page_changes_while_one_looks_and_keeps_what_is_typed(system, operator):
+    await system.submit(agenda("watched", "paused", title="Before"))
+    await system.in_state("watched", "ready")
+    await operator.goto("/ui/agendas/watched")
+    await expect(operator.locator("#live-state")).to_have_text("Live")
+    reason = operator.get_by_label("Reason to cancel")
+    await reason.fill("half a sen")
+    async with system.client() as client:
+        await client.hold("watched")
+    await expect(operator.locator(".lead .state")).to_contain_text("held")
+    assert await reason.input_value() == "half a sen"
+
+
+async def test_keys_lead_to_pages(operator):
+    await operator.goto("/ui/")
+    await operator.keyboard.press("a")
+    await operator.wait_for_url("**/ui/agendas")
+    await operator.keyboard.press("o")
+    await operator.wait_for_url("**/ui/")
+
+
+def test_no_page_broke_the_policy_or_had_a_fault_in_its_script(system):
+    assert system.faults == []
