@@ -39,7 +39,7 @@ def quick(monkeypatch):
 
 
 class Api:
-    """Takes lists of agendas, and answers them as it is told."""
+    """Takes lists of agendas, and answers them as a test plans it."""
 
     def __init__(self):
         self.accepted, self.requests, self.plan = [], [], []
