@@ -1,6 +1,6 @@
 """The application: everything the API is made of, put together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,8 +13,9 @@ from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints, StreamTiming
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.dead_letters.redrive import Redriver
+from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
-from pop_stream.api.health import HealthEndpoints
+from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.openapi import Document
@@ -24,6 +25,7 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
+from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import (
@@ -36,7 +38,7 @@ from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
-from pop_stream.model.ids import CustomerId
+from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
@@ -52,6 +54,11 @@ from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
 
+async def no_findings() -> Sequence[str]:
+    """Nothing is examined."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPorts:
     """The ports that the API is given.
@@ -60,6 +67,7 @@ class ApiPorts:
         definition_store: The truth, of which `definitions` is a copy.
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
+        examine: Says what is wrong with the installation, in words.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -75,6 +83,7 @@ class ApiPorts:
     dead_letters: DeadLetterStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
+    examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
@@ -132,8 +141,10 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
+        doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
             definitions["template"],
@@ -177,6 +188,7 @@ def _submissions(
         validator,
         ports.publisher,
         SubmissionDeduplicator(ports.summaries, ports.clock),
+        DuplicateFinder(ports.questions),
         SubmissionQuota(ports.quota_ledger or _local_quota_ledger(ports.definitions)),
         body_reader,
         settings=settings,
@@ -204,7 +216,11 @@ def _dead_letters(
 
 
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:
-    return QuotaLedger("api", lambda one: definitions.current.customers.get(CustomerId(one)))
+    return QuotaLedger(
+        "api",
+        lambda one: definitions.current.customers.get(CustomerId(one)),
+        lambda one: definitions.current.insights.get(InsightId(one)),
+    )
 
 
 def _owners(ports: ApiPorts) -> Owners:
@@ -256,6 +272,18 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         clock=ports.clock,
         body_reader=body_reader,
         topic=Topics(settings.topic_prefix).agenda_events,
+    )
+
+
+def _insight_health(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> InsightHealthEndpoints:
+    return InsightHealthEndpoints(
+        ports.publisher,
+        ports.definitions,
+        ports.clock,
+        body_reader,
+        topics=Topics(settings.topic_prefix),
     )
 
 

@@ -22,6 +22,7 @@ from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
+from pop_stream.operations.doctor import doctor
 from pop_stream.postgres.agendas import PostgresAgendas
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
@@ -110,6 +111,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             dead_letters=PostgresDeadLetters(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
+            examine=lambda: doctor(settings),
             quota_ledger=(
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,

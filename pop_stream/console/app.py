@@ -21,6 +21,7 @@ from multidict import MultiMapping
 
 from pop_stream.api.http.access import ForeignPages
 from pop_stream.api.http.correlation import correlation_id
+from pop_stream.api_models.keys import CallerView
 from pop_stream.client import (
     ApiConflictError,
     ApiError,
@@ -33,12 +34,19 @@ from pop_stream.client import (
 from pop_stream.console import live
 from pop_stream.console.pages.agenda import act, agenda
 from pop_stream.console.pages.agendas import agendas, command_all
+from pop_stream.console.pages.dead_letters import (
+    command_letters,
+    dead_letter,
+    dead_letters,
+    settle_letter,
+)
 from pop_stream.console.pages.insight import insight
 from pop_stream.console.pages.overview import overview
+from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
 from pop_stream.console.pages.weights import set_weight
 from pop_stream.console.rendering import Page, Renderer
 from pop_stream.console.sessions import Session, Sessions
-from pop_stream.console.viewing import Clients, PageView, QueueCache
+from pop_stream.console.viewing import Clients, FindingsCache, PageView, QueueCache
 from pop_stream.model.errors import (
     ForbiddenError,
     IssuesError,
@@ -46,6 +54,7 @@ from pop_stream.model.errors import (
     PopStreamError,
     UnavailableError,
 )
+from pop_stream.model.identity import Role
 
 _log = structlog.get_logger()
 
@@ -53,6 +62,29 @@ COOKIE: Final = "__Host-pop-session"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
 _MAX_FORM: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationEntry:
+    """A page that the navigation leads to.
+
+    Attributes:
+        key: Its keyboard shortcut.
+        role: Of a customer's viewer who is shown it; None for no customer.
+        operator_role: Of an operator who is.
+    """
+
+    path: str
+    name: str
+    key: str
+    role: Role | None = Role.READ
+    operator_role: Role = Role.READ
+
+    def is_for(self, caller: CallerView) -> bool:
+        """Whether a viewer is shown it."""
+        role = self.operator_role if caller.customer_id is None else self.role
+        return role in caller.roles
+
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -70,11 +102,23 @@ _STATIC: Final[Mapping[str, str]] = {
     "console.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-_NAVIGATION: Final = (("/", "Overview", "o"), ("/agendas", "Agendas", "a"))
+_NAVIGATION: Final = (
+    NavigationEntry("/", "Overview", "o"),
+    NavigationEntry("/agendas", "Agendas", "a"),
+    NavigationEntry("/dead-letters", "Dead letters", "d"),
+    NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
+    NavigationEntry("/audit", "Audit", "u", role=None, operator_role=Role.ADMIN),
+    NavigationEntry("/doctor", "Doctor", "h", role=None, operator_role=Role.ADMIN),
+)
 _NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light": "auto"}
-_DID: Final = frozenset(
+_ON_ITS_WAY: Final = frozenset(
     {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
 )
+_DONE: Final[Mapping[str, str]] = {
+    "redrive": "It is redriven: what it is about is tried again.",
+    "discard": "It is discarded.",
+    "revoke": "The key is revoked; every process refuses it within two seconds.",
+}
 
 PageMaker = Callable[[PageView], Awaitable[Page]]
 
@@ -115,6 +159,7 @@ class Console:
         self._sessions = Sessions(config.session, now)
         self._clients = Clients(config.api_url)
         self._queues = QueueCache(now)
+        self._findings = FindingsCache(now)
         self._renderer = Renderer(config.base)
         self._foreign_pages = ForeignPages(config.hosts)
         self._open_session: Session | None = None
@@ -132,11 +177,20 @@ class Console:
             ("/insights/{insight_id}", insight),
             ("/agendas", agendas),
             ("/agendas/{agenda_id}", agenda),
+            ("/dead-letters", dead_letters),
+            ("/dead-letters/{letter_id}", dead_letter),
+            ("/keys", keys),
+            ("/audit", audit),
+            ("/doctor", doctor),
         ):
             router.add_get(path, self._shows(page))
         for path, handler in (
             ("/agendas/commands", command_all),
             ("/agendas/{agenda_id}/{action}", act),
+            ("/dead-letters/commands", command_letters),
+            ("/dead-letters/{letter_id}/{action}", settle_letter),
+            ("/keys", make_key),
+            ("/keys/{key_id}/{action}", change_key),
             ("/customers/{customer_id}/weight", set_weight),
         ):
             router.add_post(path, self._takes(handler))
@@ -290,7 +344,14 @@ class Console:
 
     async def _view(self, request: web.Request, session: Session) -> PageView:
         client = await self._clients.of(session.token)
-        return PageView(session, client, request.query, dict(request.match_info), self._queues)
+        return PageView(
+            session,
+            client,
+            request.query,
+            dict(request.match_info),
+            self._queues,
+            self._findings,
+        )
 
     async def _form(self, request: web.Request, session: Session) -> MultiMapping[str]:
         form = await request.post()
@@ -313,19 +374,20 @@ class Console:
         return _see_other(f"{self._config.base}/sign-in{query}")
 
     def _common(self, request: web.Request, session: Session | None) -> dict[str, Any]:
+        caller = session.caller if session else None
         did, count = request.query.get("did", ""), request.query.get("count", "")
-        notice = ""
-        if did in _DID:
+        notice = _DONE.get(did, "")
+        if did in _ON_ITS_WAY:
             many = f" for {count} agendas" if count.isdecimal() else ""
             notice = f"{did.capitalize()} is on its way{many}."
         theme = request.cookies.get(THEME, "auto")
         theme = theme if theme in _NEXT_THEME else "auto"
         here = request.path.removeprefix(self._config.base) or "/"
         return {
-            "caller": session.caller if session else None,
+            "caller": caller,
             "csrf": session.csrf if session else "",
             "signs_in": self._config.signs_in,
-            "navigation": _NAVIGATION,
+            "navigation": [one for one in _NAVIGATION if caller and one.is_for(caller)],
             "here": here,
             "address": request.path_qs if request.method == "GET" else self._config.base,
             "theme": theme,

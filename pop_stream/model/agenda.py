@@ -6,7 +6,7 @@ which fields matter there.
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Annotated, Final, Literal
@@ -24,7 +24,9 @@ from pydantic import (
 )
 
 from pop_stream.model import references
+from pop_stream.model.dedupe import Dedupe
 from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
@@ -37,8 +39,8 @@ from pop_stream.model.validation import issues_of, legacy_param_issues, shorten,
 MAX_OPERATIONS: Final = 10_000
 """Most operations of one agenda."""
 
-DEFAULT_PRIORITY: Final = 5
-"""The priority of an agenda that names none."""
+MOST_URGENT, DEFAULT_PRIORITY = 1, 5
+"""The first of priorities, and that of an agenda that names none."""
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=ID_LENGTH)]
 OwnId = Annotated[str, StringConstraints(pattern=OWN_ID_PATTERN, max_length=OWN_ID_LENGTH)]
@@ -159,6 +161,9 @@ class Agenda(BaseModel):
     parent_id: OwnId | None = Field(
         default=None, description="The agenda that submitted it, if one did."
     )
+    dedupe: Dedupe | None = Field(
+        default=None, description="Of what it is a duplicate, and what becomes of it then."
+    )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 
 
@@ -206,6 +211,8 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
     fault = foreign_id_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
     if fault:
         raise SubmissionError([fault])
+    if agenda.dedupe is not None and agenda.dedupe.fields:
+        agenda.dedupe.check(_AGENDA.dump_python(agenda, mode="json"))
     of_operations = (one.params for one in agenda.operations)
     if not is_accepted and (moved := [*legacy_param_issues(agenda.params, of_operations)]):
         raise SubmissionError(moved)
@@ -332,6 +339,10 @@ def routed_agenda(
         agenda_id: Its own, or the one it was given.
         accepted_at: From when on it waits.
     """
+    rule, not_before = dedupe_rule(agenda), agenda.not_before
+    if rule is not None and rule.debounce_s:
+        quiet = accepted_at + timedelta(seconds=rule.debounce_s)
+        not_before = max(quiet, not_before or quiet)
     return RoutedAgenda(
         agenda_id=agenda_id,
         customer_id=agenda.customer_id,
@@ -342,13 +353,22 @@ def routed_agenda(
         fairness_key=agenda.fairness_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
-        not_before=agenda.not_before,
+        not_before=not_before,
         expires_at=agenda.expires_at,
         held=agenda.hold,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         series=agenda.series.wire if agenda.series else None,
+        dedupe=rule,
     )
+
+
+def dedupe_rule(agenda: Agenda) -> DedupeRule | None:
+    """What the scheduler gets of the agenda's `dedupe`; None if it has none."""
+    if agenda.dedupe is None:
+        return None
+    document = _AGENDA.dump_python(agenda, mode="json") if agenda.dedupe.fields else None
+    return agenda.dedupe.rule(agenda.customer_id, document)
 
 
 def _without_callback(body: bytes | Raw) -> Raw:

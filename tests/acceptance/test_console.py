@@ -39,6 +39,12 @@ PAGES = (
     "/ui/agendas/held",
     "/ui/agendas/none",
     "/ui/agendas?state=lost",
+    "/ui/dead-letters",
+    "/ui/dead-letters?kind=lost",
+    "/ui/dead-letters/00000000000000000000",
+    "/ui/keys",
+    "/ui/audit",
+    "/ui/doctor",
 )
 
 
@@ -200,6 +206,34 @@ async def test_a_page_changes_while_one_looks_and_keeps_what_is_typed(system, op
         await client.hold("watched")
     await expect(operator.locator(".lead .state")).to_contain_text("held")
     assert await reason.input_value() == "half a sen"
+
+
+async def test_a_dead_letter_is_found_and_redriven(system, operator):
+    await system.submit(failing("act-letter"))
+    await system.in_state("act-letter", "failed")
+    letter = operator.get_by_role("region", name="Table of letters").get_by_role("link").first
+    await operator.goto("/ui/dead-letters?agenda_id=act-letter")
+    await expect(letter).to_be_visible()  # the page is live
+    await letter.click()
+    assert await violations(operator) == ""
+    await operator.get_by_label("Reason to redrive").fill("the disk is back")
+    await operator.get_by_role("button", name="Redrive").click()
+    await expect(operator.get_by_text("It is redriven")).to_be_visible()
+    await operator.goto("/ui/audit?kind=dead-letters")
+    await expect(operator.get_by_role("cell", name="commanded").first).to_be_visible()
+
+
+async def test_a_key_is_made_shown_once_and_revoked(operator):
+    await operator.goto("/ui/keys")
+    await operator.get_by_label("What it is for").fill("a browser's")
+    await operator.get_by_role("button", name="Make it").click()
+    await expect(operator.get_by_label("Token")).to_contain_text("pop_")
+    assert await violations(operator) == ""
+    await operator.get_by_role("link", name="All keys").click()
+    row = operator.get_by_role("row").filter(has_text="a browser's")
+    await row.get_by_role("button", name="Revoke").click()
+    await expect(operator.get_by_text("The key is revoked")).to_be_visible()
+    await expect(row).to_contain_text("revoked")
 
 
 async def test_keys_lead_to_pages(operator):

@@ -171,6 +171,9 @@ async def _templates(client):
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
     yield "getInsightQueue"
+    reported = await client.insights.report_health("files", 0.5, source="disk")
+    assert (reported.source, reported.coefficient) == ("disk", 0.5)
+    yield "putInsightHealth"
 
 
 async def _keys(client):
@@ -239,6 +242,8 @@ async def _service(client):
     yield "getCaller"
     assert "# HELP" in await client.metrics()
     yield "getMetrics"
+    assert all("api" not in one.split() for one in (await client.doctor()).findings)
+    yield "examine"
     assert (await client.document())["openapi"] == "3.1.0"
     yield "getDocument"
 
