@@ -35,6 +35,7 @@ from pop_stream.api.submissions.submissions import (
 )
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
@@ -50,6 +51,7 @@ from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.queries import QueueQueries
+from pop_stream.ports.signals import SignalStore
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
@@ -81,6 +83,7 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
@@ -157,8 +160,23 @@ def _endpoints(
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
+        signals=SignalEndpoints(ports.signals, ports.clock, body_reader),
+        decisions=_decisions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
+    )
+
+
+def _decisions(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> DecisionEndpoints:
+    return DecisionEndpoints(
+        summaries=ports.summaries,
+        publisher=ports.publisher,
+        clock=ports.clock,
+        body_reader=body_reader,
+        settings=settings,
+        audit_log=ports.audit,
     )
 
 

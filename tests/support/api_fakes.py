@@ -21,6 +21,7 @@ from fakes import (
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
+from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
 from yarl import URL
 
@@ -212,6 +213,7 @@ def ports() -> ApiPorts:
         audit=keys,
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
+        signals=MemorySignals(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
