@@ -40,6 +40,7 @@ from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
@@ -70,6 +71,7 @@ class ApiPorts:
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
+        policies: Asked about every submission.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -90,6 +92,7 @@ class ApiPorts:
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
+    policies: Sequence[AdmissionPolicy] = BUILT_IN
 
 
 def create_app(
@@ -258,6 +261,7 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         largest=settings.max_agenda_bytes,
         defined_only=settings.defined_customers_only,
         resolvers=period_resolvers(),
+        policies=ports.policies,
     )
 
 
