@@ -39,6 +39,7 @@ from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
@@ -69,6 +70,7 @@ class ApiPorts:
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
+        policies: Asked about every submission.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -89,6 +91,7 @@ class ApiPorts:
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
+    policies: Sequence[AdmissionPolicy] = BUILT_IN
 
 
 def create_app(
@@ -256,6 +259,7 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         lambda: ports.new_id(ports.clock.now()),
         largest=settings.max_agenda_bytes,
         defined_only=settings.defined_customers_only,
+        policies=ports.policies,
     )
 
 

@@ -58,8 +58,8 @@ async def add_waits(connection: "Connection", accepted: Sequence[Summary]) -> No
             agenda = parse_agenda(summary.body, is_accepted=True)
         except SubmissionError:
             continue  # of a version that this one does not understand
-        if not agenda.wait_for:
-            continue
+        if not agenda.wait_for or agenda.hold:
+            continue  # what an admission policy deferred waits for its release alone
         waits.append(_wait_row(summary.agenda_id, agenda, summary.accepted_at))
         conditions += [
             (summary.agenda_id, number, one.kind, one.key, one.at, one.ended == "succeeded")

@@ -49,7 +49,7 @@ class RoutedAgenda(Struct, frozen=True):
         attempt: The first one; above 1 for an agenda that runs again.
         not_before: The earliest instant of emission.
         expires_at: The latest instant at which it may run.
-        held: Whether it waits until it is released.
+        held: Whether it waits until it is released; with `held_reason`, why.
         max_attempts: From `attempt` on; None for its insight's.
         backoff: Between attempts; None for its insight's.
         run_from: What is wanted of an attempt before this one is wanted of an earlier run of
@@ -72,6 +72,7 @@ class RoutedAgenda(Struct, frozen=True):
     not_before: Instant | None = None
     expires_at: Instant | None = None
     held: bool = False
+    held_reason: str = ""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     backoff: Backoff | None = None
     run_from: Count | None = None
@@ -224,8 +225,7 @@ class QueueQueried(Event, frozen=True):
         agenda_id: The agenda whose position is wanted; empty for the insight alone.
         agenda_ids: Agendas of which the reply says whether the scheduler holds them; at most
             `MAX_QUERIED_AGENDAS`, those after are ignored.
-        tracked_after: After which place what the scheduler holds is wanted, as many in one
-            answer; -1 from the first, None for nothing.
+        tracked_after: After which place what it holds is wanted; -1 from the first.
         dedupe: At most as many, of which the reply says what would be a duplicate now.
     """
 
