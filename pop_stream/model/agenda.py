@@ -172,6 +172,9 @@ class Agenda(BaseModel):
         default=None, description="Where it came from; set from the headers it came with."
     )
     series: Series | None = Field(default=None, description="Once past it, it is cancelled.")
+    parent_id: OwnId | None = Field(
+        default=None, description="The agenda that submitted it, if one did."
+    )
     dedupe: Dedupe | None = Field(
         default=None, description="Of what it is a duplicate, and what becomes of it then."
     )
