@@ -1,15 +1,18 @@
 """Composes ingest, relay and timekeeper, which share a process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from pop_stream.clock import WallClock
+from pop_stream.composition.policies import admission_policies, operator_rankers
 from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.policy.ingress.admission import Admission
+from pop_stream.policy.ingress.policies import AdmissionPolicy
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
@@ -37,23 +40,44 @@ async def open_sender_authenticator(
         )
 
 
+@asynccontextmanager
+async def open_timekeeper(
+    settings: Settings, definitions: DefinitionFollower, policies: Sequence[AdmissionPolicy]
+) -> AsyncIterator[Timekeeper]:
+    """What fires schedules, with a publisher of its own."""
+    admission = Admission(
+        definitions.current,
+        max_agenda_bytes=settings.max_agenda_bytes,
+        defined_customers_only=settings.defined_customers_only,
+        policies=policies,
+        rankers=operator_rankers(),
+    )
+    async with connections.publisher(settings, client_id="timekeeper") as publisher:
+        yield Timekeeper(settings, publisher, definitions, WallClock(), admission)
+
+
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
     """Ingest, relay and keep time until `stop`; ends at once when one of them fails."""
+    policies = admission_policies(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="ingest"))
         publish = await enter(connections.publisher(settings, client_id="ingest"))
         relay_publish = await enter(connections.publisher(settings, client_id="relay"))
-        timekeeper_publish = await enter(
-            connections.publisher(settings, client_id="timekeeper")
-        )
         sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
         quota_gossip = await enter(quota_gossip_of(settings, publish, definitions, "ingest"))
         ingest = Ingest(
-            settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
+            settings,
+            publish,
+            definitions,
+            WallClock(),
+            sender_authenticator,
+            quota_gossip,
+            policies=policies,
+            rankers=operator_rankers(),
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
-        timekeeper = Timekeeper(settings, timekeeper_publish, definitions, WallClock())
+        timekeeper = await enter(open_timekeeper(settings, definitions, policies))
         host, port = settings.metrics_host, settings.metrics_port
         await enter(
             serve_metrics(part_registry(), host, port, is_ready=lambda: not stop.is_set())

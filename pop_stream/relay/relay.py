@@ -40,6 +40,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaHeartbeat,
     AgendaProgressed,
     AgendaRefused,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
@@ -86,7 +87,7 @@ class _InsightAttempts:
 
 def translate(
     lifecycle: Iterable[LifecycleEvent],
-    commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
+    commanded: Iterable[tuple[AgendaCommanded | AgendaResolved, Origin]] = (),
     at: datetime | None = None,
 ) -> list[InsightAttemptsReported]:
     """One report per insight with what the scheduler needs of the events, in order.
@@ -277,7 +278,15 @@ def _ended(event: _AttemptEnded, outcome: AttemptOutcome) -> Settlement:
     )
 
 
-def _command(event: AgendaCommanded, origin: Origin) -> Command:
+def _command(event: AgendaCommanded | AgendaResolved, origin: Origin) -> Command:
+    if isinstance(event, AgendaResolved):
+        return Command(
+            agenda_id=event.agenda_id,
+            action="wake",
+            attempt=event.attempt,
+            origin=origin,
+            operation=event.operation,
+        )
     return Command(
         agenda_id=event.agenda_id,
         action=event.action,
@@ -424,7 +433,9 @@ class OrderedEvents:
     """
 
     restarted: list[tuple[AgendaRestarted, Origin]] = field(default_factory=list)
-    commanded: list[tuple[AgendaCommanded, Origin]] = field(default_factory=list)
+    commanded: list[tuple[AgendaCommanded | AgendaResolved, Origin]] = field(
+        default_factory=list
+    )
     expedites: bool = False
 
 
@@ -456,7 +467,7 @@ def _relayed(
                 continue  # the rollup makes a dead letter of it
             if isinstance(event, AgendaRestarted):
                 ordered_events.restarted.append((event, _origin(record, index, RESTART_ORIGIN)))
-            elif isinstance(event, AgendaCommanded):
+            elif isinstance(event, AgendaCommanded | AgendaResolved):
                 ordered_events.commanded.append((event, _origin(record, index, COMMAND_ORIGIN)))
             else:
                 if isinstance(event, AgendaEmitted) and event.expedite_reports:

@@ -26,27 +26,28 @@ class OccurrenceRecords:
     """Makes the records of decisions, by the definitions in force when they are made.
 
     Args:
-        settings: Names of topics, secrets, limits of agendas.
+        settings: Names of topics, and secrets.
         publisher: Knows the partitions of topics.
         definitions: Whose templates are run, and whose insights agendas must fit.
+        admission: The rules for all submissions.
     """
 
     def __init__(
-        self, settings: Settings, publisher: Publisher, definitions: DefinitionSource
+        self,
+        settings: Settings,
+        publisher: Publisher,
+        definitions: DefinitionSource,
+        admission: Admission,
     ) -> None:
         self._topics = Topics(settings.topic_prefix)
         self._signer = RecordSigner(settings.signing_keys)
         self._publisher = publisher
         self._definitions = definitions
-        self._admission = Admission(
-            definitions.current,
-            max_agenda_bytes=settings.max_agenda_bytes,
-            defined_customers_only=settings.defined_customers_only,
-        )
+        self._admission = admission
 
     async def of(self, firing: Firing, now: datetime) -> list[Record]:
         """Submissions in the order of their series, refusals and cancels."""
-        self._follow()
+        self._admission = self._admission.following(self._definitions.current)
         partitions = await self._publisher.partitions(self._topics.submissions)
         submissions: list[Record] = []
         lifecycle: list[LifecycleEvent] = []
@@ -62,17 +63,6 @@ class OccurrenceRecords:
             self._publisher, self._topics.agenda_events, lifecycle, signer=self._signer
         )
         return [*submissions, *events]
-
-    def _follow(self) -> None:
-        current = self._definitions.current
-        before = self._admission
-        if current is not before.definitions:
-            self._admission = Admission(
-                current,
-                max_agenda_bytes=before.max_agenda_bytes,
-                defined_customers_only=before.defined_customers_only,
-                before=before,
-            )
 
     def _admit(self, occurrence: Occurrence) -> Submission:
         """By the rules for whoever's schedule it is.

@@ -19,6 +19,7 @@ from pop_stream.model.events.codec import decode_occasion, decode_schedule_state
 from pop_stream.model.events.occasions import ScheduleState
 from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.ingress.admission import Admission
 from pop_stream.policy.schedules.keeper import Firing, ScheduleKeeper, merged
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
@@ -41,10 +42,11 @@ class Timekeeper:
     """Fires the schedules of the partitions that the group gives it, while `run` runs.
 
     Args:
-        settings: Where the cluster is, and the limits of agendas.
+        settings: Where the cluster is.
         publisher: Of submissions, cancels and rows; open for as long as this object is.
         definitions: Followed; complete when it is given.
         clock: Says when something is due.
+        admission: The rules for all submissions.
     """
 
     def __init__(
@@ -53,13 +55,14 @@ class Timekeeper:
         publisher: Publisher,
         definitions: DefinitionSource,
         clock: Clock,
+        admission: Admission,
     ) -> None:
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._definitions = definitions
         self._clock = clock
-        self._records = OccurrenceRecords(settings, publisher, definitions)
+        self._records = OccurrenceRecords(settings, publisher, definitions, admission)
         self._keeper = ScheduleKeeper()
         self._owned: frozenset[int] = frozenset()
         self._applied: object = None

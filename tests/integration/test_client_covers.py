@@ -12,6 +12,7 @@ from real_api import real_api
 from pop_stream.api_models.dead_letters import LetterCommand, LetterSelection
 from pop_stream.api_models.pulls import OperationReport
 from pop_stream.client import (
+    ApiConflictError,
     ApiNotFoundError,
     ApiPreconditionError,
     BulkCommand,
@@ -169,6 +170,11 @@ async def _templates(client):
     await client.templates.create(TEMPLATE)
     assert (await client.templates.preview("scan")).insight_id == "files"
     yield "previewTemplate"
+    divided = {**TEMPLATE, "id": "divided", "split": {"attributes": ["store"]}}
+    await client.templates.create(divided)
+    payload = {"url": "x", "stores": [1, 2], "isolate_stores": True}
+    assert (await client.templates.preview_split("divided", {"payload": payload})).children == 2
+    yield "previewSplit"
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
@@ -195,6 +201,20 @@ async def _keys(client):
     newest = [entry.action async for entry in client.audit.all(object_id=turned.id)]
     assert len(newest) >= 1
     yield "listAudit"
+
+
+async def _waits(client):
+    given = await client.signals.give("paid", [12], customer_id="acme", keep_s=60)
+    assert msgspec.json.decode(given.payload) == [12]
+    yield "giveSignal"
+    assert [one.name for one in await client.signals.list(customer_id="acme")] == ["paid"]
+    yield "listSignals"
+    with pytest.raises(ApiConflictError):
+        await client.operations.approve("ready", "fetch")
+    yield "approveOperation"
+    with pytest.raises(ApiConflictError):
+        await client.operations.reject("ready", "fetch", reason="no")
+    yield "rejectOperation"
 
 
 async def _letters(client):
@@ -275,6 +295,7 @@ GROUPS = (
     _agendas,
     _work,
     _commands,
+    _waits,
     _keys,
     _letters,
     _service,
