@@ -66,6 +66,7 @@ class RoutedAgenda(Struct, frozen=True):
     priority: Priority = 5
     rank: Rank = 0
     fairness_key: str = ""
+    batch_key: str = ""
     operation_types: tuple[str, ...] = ()
     cost_s: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
     attempt: Count = 1

@@ -163,6 +163,7 @@ class BacklogState:
         series: Up to where each series was placed.
         health: How attempts ended lately, and what is reported from outside.
         keys: What stands for each deduplication key.
+        batches: By batch key, the places of agendas that were not emitted, oldest first.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
         outgrown: When what runs has taken more than is reserved for it.
@@ -186,6 +187,7 @@ class BacklogState:
         self.series = PlacedSeries()
         self.health = HealthTracker()
         self.keys = DedupeKeys()
+        self.batches: dict[str, dict[int, None]] = {}
         self.queue = self._new_queue()
 
     # ---- moves ----
@@ -202,6 +204,8 @@ class BacklogState:
                 self.dues.set(ref, options.not_before)
             if options.expires_at is not None:
                 self.deadlines.set(ref, options.expires_at)
+            if options.batch_key:
+                self.batches.setdefault(options.batch_key, {})[ref] = None
 
     def ready(self, ref: int, attempt: int, overrides: Overrides) -> None:
         """The agenda waits for its turn; only for one that is dequeued or released."""
@@ -330,6 +334,10 @@ class BacklogState:
         options = self.index.options(ref)
         if options.dedupe is not None:
             self.keys.remove(options.dedupe.key, ref)
+        if options.batch_key and (batch := self.batches.get(options.batch_key)) is not None:
+            batch.pop(ref, None)
+            if not batch:
+                del self.batches[options.batch_key]
         if options.attempt > 1:
             self.reruns.remember(self.agenda_id(ref), self.index.attempt(ref))
         self.deadlines.clear(ref)
@@ -446,6 +454,8 @@ class BacklogState:
                     self.deadlines.set(ref, options.expires_at)
                 if options.dedupe is not None:
                     self.keys.add(options.dedupe.key, ref)
+                if options.batch_key:
+                    self.batches.setdefault(options.batch_key, {})[ref] = None
 
     def _resume(self, ref: int, state: int, now: float) -> None:
         if state == WAITING:
