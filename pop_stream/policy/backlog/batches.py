@@ -14,7 +14,6 @@ What was tried before is no companion. In memory only: batches are found again i
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from pop_stream.policy.backlog.agenda_index import IN_FLIGHT, READY
@@ -41,13 +40,14 @@ class Batches:
         backlog, index = self._backlog, self._backlog.index
         wanted = min(most, backlog.insight.companions)
         batch_key = index.options(pick.ref).batch_key if wanted > 0 else ""
-        refs = backlog.batches.get(batch_key, {}) if batch_key else {}
-        refs.pop(pick.ref, None)
-        for ref in [*islice(refs, LOOKED_AT * wanted)]:
+        if not batch_key:
+            return
+        backlog.batches.remove(batch_key, pick.ref)
+        for ref in backlog.batches.first(batch_key, LOOKED_AT * wanted):
             page, slot = index.at(ref)
             state = page.states[slot]
             if state in IN_FLIGHT:
-                del refs[ref]
+                backlog.batches.remove(batch_key, ref)
             if state != READY:
                 continue
             companion = backlog.queue.pick_companion(
@@ -59,7 +59,7 @@ class Batches:
                 most=backlog.insight.companions,
             )
             if companion is not None:
-                del refs[ref]
+                backlog.batches.remove(batch_key, ref)
                 wanted -= 1
                 yield companion
             if not wanted:
