@@ -16,6 +16,7 @@ from pop_stream.policy.ingress.admission import Admission, Submission
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, Verdict
 from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.definitions import DefinitionSource
 
 
@@ -30,6 +31,10 @@ class SubmissionValidator:
         policies: Asked about every agenda.
         rankers: The operator's own, by name.
         now: The present instant, for ranks; without it none is computed.
+        resolvers: Of periods, for templates that divide their runs.
+
+    Attributes:
+        resolvers: The same.
     """
 
     def __init__(  # noqa: PLR0913  # by what it decides, named once
@@ -39,6 +44,7 @@ class SubmissionValidator:
         *,
         largest: int,
         defined_only: bool,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
         rankers: Mapping[str, RankFunction] = MappingProxyType({}),
         now: Callable[[], datetime | None] = lambda: None,
@@ -50,6 +56,7 @@ class SubmissionValidator:
         self._new_id = new_id
         self._largest = largest
         self._defined_only = defined_only
+        self.resolvers = resolvers
         self._admission = Admission(
             Definitions(),
             max_agenda_bytes=largest,
@@ -148,6 +155,7 @@ class SubmissionValidator:
                 max_agenda_bytes=self._largest,
                 defined_customers_only=self._defined_only,
                 before=self._admission,
+                resolvers=self.resolvers,
                 policies=self._policies,
                 rankers=self._rankers,
             )

@@ -18,7 +18,6 @@ from pop_stream.model.admission import AdmissionFields
 from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
 from pop_stream.model.definitions import Definitions, VersionedTemplate
 from pop_stream.model.errors import (
-    AdmissionDeniedError,
     AgendaTooLargeError,
     ForbiddenError,
     Issue,
@@ -32,7 +31,6 @@ from pop_stream.model.template import (
     TEMPLATE_RUN,
     AgendaTemplate,
     TemplateRun,
-    expand,
     with_own_customer,
 )
 from pop_stream.model.tenancy import candidate_ids, display_id, qualified_id
@@ -41,17 +39,17 @@ from pop_stream.model.validation import issues_of, shorten, without_nul
 from pop_stream.policy.ingress.policies import (
     ALLOW,
     BUILT_IN,
-    MAX_REASON,
     AdmissionPolicy,
     AdmissionRequest,
-    Allow,
-    Defer,
     Verdict,
     asks_nothing,
     decide,
+    obeying,
 )
 from pop_stream.policy.ingress.rankers import RankFunction, rank_of
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.parent import expand_run
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 
 _TEMPLATE_MARK: Final = b'"template_id"'
 
@@ -67,6 +65,8 @@ def parse_submission(
     data: bytes | bytearray,
     templates: Mapping[str, VersionedTemplate],
     principal: Principal = ANYONE,
+    *,
+    resolvers: PeriodResolvers = BUILT_IN_PERIODS,
 ) -> Agenda:
     """The agenda that a submission's JSON stands for.
 
@@ -75,6 +75,7 @@ def parse_submission(
         templates: Those in force, by id.
         principal: Who submits it; a customer meets only templates that it sees, by the ids
             that it calls them, and runs them for itself if it names nobody.
+        resolvers: Of periods, for templates that divide their runs.
 
     Raises:
         SubmissionError: With one issue per fault.
@@ -96,7 +97,7 @@ def parse_submission(
     # Before it is expanded: what a template finds wrong with a run reveals the template.
     if known is None or (named is not None and not known.template.serves(named)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
-    agenda = expand(known.template, run, version=known.version)
+    agenda = expand_run(known.template, run, version=known.version, resolvers=resolvers)
     if not known.template.serves(agenda.customer_id):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     return agenda
@@ -222,6 +223,7 @@ class Admission:
         max_agenda_bytes: Of an agenda as it is sent.
         defined_customers_only: Whether agendas of customers that are not defined are refused.
         before: By older definitions; its router goes on if only templates have changed.
+        resolvers: Of periods, for templates that divide their runs.
         policies: Asked about every agenda that is sound and has an insight.
         rankers: The operator's own, by the names that insights call them.
 
@@ -231,13 +233,14 @@ class Admission:
         has_policies: Whether a policy could say anything but that an agenda is allowed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         definitions: Definitions,
         *,
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         before: "Admission | None" = None,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
         rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
@@ -255,6 +258,7 @@ class Admission:
             )
         )
         self._templates = definitions.templates
+        self.resolvers: PeriodResolvers = resolvers
         self.has_policies = any(one not in BUILT_IN for one in policies) or not asks_nothing(
             _gates(definitions)
         )
@@ -313,7 +317,7 @@ class Admission:
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        return parse_submission(raw, self._templates, principal)
+        return parse_submission(raw, self._templates, principal, resolvers=self.resolvers)
 
     def admit_agenda(  # noqa: PLR0913  # as in `admit`
         self,
@@ -351,7 +355,7 @@ class Admission:
             suggested_id = None
         if standing != "admitted":
             verdict = self.verdict(agenda, insight_id, template)
-            agenda = _obeying(agenda, verdict, may_deny=standing == "new")
+            agenda = obeying(agenda, verdict, may_deny=standing == "new")
             agenda = self._ranked(agenda, insight_id, at)
         named = agenda.id or suggested_id
         agenda_id = qualified_id(named, principal.customer_id) if named else new_id()
@@ -459,26 +463,6 @@ class Admission:
 def _gates(definitions: Definitions) -> Iterator[AdmissionFields]:
     yield from definitions.insights.values()
     yield from (one.template for one in definitions.templates.values())
-
-
-def _obeying(agenda: Agenda, verdict: Verdict, *, may_deny: bool) -> Agenda:
-    """The agenda as the policies let it in.
-
-    Raises:
-        AdmissionDeniedError: If they do not, and may.
-    """
-    if isinstance(verdict, Allow):
-        return agenda
-    if isinstance(verdict, Defer):
-        held = verdict.reason
-    elif may_deny:
-        raise AdmissionDeniedError(verdict.issues)
-    else:
-        reason = "; ".join(map(str, verdict.issues))
-        held = f"denied now, but perhaps let in before a restart: {reason}"
-    reasons = [one for one in (agenda.hold_reason, held) if one]
-    reason = "; ".join(reasons)[:MAX_REASON]
-    return agenda.model_copy(update={"hold": True, "hold_reason": reason})
 
 
 _TRACE_KEY_BYTES: Final = len(',"trace":')
