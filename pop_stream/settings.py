@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     console_path: Annotated[str, Field(pattern=r"^(/[a-z0-9][a-z0-9._-]*)+$")] = Field(
         default="/ui", description="Where on the API's address the web console is."
     )
+    console_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="A port of its own for the web console; the API's if unset."
+    )
     console_session: Annotated[
         timedelta, Field(ge=timedelta(minutes=1), le=timedelta(days=30))
     ] = Field(
@@ -280,6 +283,13 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     log_format: Literal["json", "console"] = Field(default="json")
+
+    @property
+    def console_url(self) -> str:
+        """Where the web console is, for whoever calls the API by `api_url`."""
+        url = urlsplit(self.api_url)
+        place = f"{url.hostname}:{self.console_port}" if self.console_port else url.netloc
+        return f"{url.scheme}://{place}{self.console_path}/"
 
     @property
     def listens_on_loopback(self) -> bool:

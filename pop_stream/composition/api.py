@@ -1,15 +1,15 @@
 """Composes the HTTP API, with the dispatcher of pulls and the relay of the outbox beside it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.http.access import AllowAll, RequestAuthenticator
-from pop_stream.api.http.server import serve
+from pop_stream.api.http.server import bare_application, serve
 from pop_stream.background import background
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
@@ -50,14 +50,17 @@ async def run_api(
     async with open_ports(settings) as ports:
         dispatcher = Dispatcher(settings, ports.publisher, WallClock())
         app, urls = create_app(ports, settings), list[str]()
-        if settings.console:
+        works: dict[str, Coroutine[Any, Any, None]] = {"dispatcher": dispatcher.run()}
+        if settings.console and settings.console_port is None:
             _add_console(app, settings, urls)
+        elif settings.console:
+            works["console"] = _serve_console(settings, urls)
 
         def listens(url: str) -> None:
             urls.append(url)
             on_url(url)
 
-        async with background(dispatcher=dispatcher.run()):
+        async with background(**works):
             await serve(app, settings, stop, on_url=listens)
 
 
@@ -73,6 +76,14 @@ def _add_console(app: web.Application, settings: Settings, urls: list[str]) -> N
         hosts=settings.api_names,
     )
     mount(app, config)
+
+
+async def _serve_console(settings: Settings, urls: list[str]) -> None:
+    """Serve the web console at a port of its own, until cancelled."""
+    app = bare_application()
+    _add_console(app, settings, urls)
+    at_port = settings.model_copy(update={"http_port": settings.console_port})
+    await serve(app, at_port, asyncio.Event())
 
 
 def reachable(url: str) -> str:
