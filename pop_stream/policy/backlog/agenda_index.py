@@ -265,6 +265,11 @@ class AgendaIndex:
         """How many of these there are."""
         return len(self._pages)
 
+    @property
+    def pending(self) -> int:
+        """Agendas that are with the scheduler alone."""
+        return sum(self._counts[state] for state in PENDING)
+
     def refs(self) -> Mapping[str, int]:
         """The place of every agenda."""
         return self._places

@@ -13,6 +13,7 @@ from math import inf
 from typing import Final
 
 from pop_stream.model.definitions import Insight
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.scheduling import (
     Command,
     InsightAttemptsReported,
@@ -34,6 +35,7 @@ from pop_stream.policy.backlog.agenda_index import (
 )
 from pop_stream.policy.backlog.attempts import Attempts
 from pop_stream.policy.backlog.commands import BacklogCommands
+from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets
 from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
 from pop_stream.policy.backlog.snapshot import BacklogSnapshot
@@ -149,6 +151,11 @@ class Backlog:
         return self._backlog.index
 
     @property
+    def health(self) -> HealthTracker:
+        """How attempts ended lately, and what is reported from outside."""
+        return self._backlog.health
+
+    @property
     def ready(self) -> int:
         """Agendas that wait for their turn."""
         return self.queue.ready
@@ -247,6 +254,11 @@ class Backlog:
         self._add_page(page, now)
         self._snapshot.mark_changed()
         return page.number
+
+    def report_health(self, source: str, value: HealthValue, now: float) -> None:
+        """Take up a value of the insight's health that is put from outside."""
+        self.health.report(source, value, now)
+        self._snapshot.mark_changed()
 
     # ---- emission ----
 
