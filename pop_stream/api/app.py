@@ -13,6 +13,7 @@ from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints, StreamTiming
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.dead_letters.redrive import Redriver
+from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
@@ -35,7 +36,7 @@ from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
-from pop_stream.model.ids import CustomerId
+from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
@@ -138,6 +139,7 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         doctor=DoctorEndpoints(ports.examine, ports.clock),
@@ -211,7 +213,11 @@ def _dead_letters(
 
 
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:
-    return QuotaLedger("api", lambda one: definitions.current.customers.get(CustomerId(one)))
+    return QuotaLedger(
+        "api",
+        lambda one: definitions.current.customers.get(CustomerId(one)),
+        lambda one: definitions.current.insights.get(InsightId(one)),
+    )
 
 
 def _owners(ports: ApiPorts) -> Owners:
@@ -262,6 +268,18 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         clock=ports.clock,
         body_reader=body_reader,
         topic=Topics(settings.topic_prefix).agenda_events,
+    )
+
+
+def _insight_health(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> InsightHealthEndpoints:
+    return InsightHealthEndpoints(
+        ports.publisher,
+        ports.definitions,
+        ports.clock,
+        body_reader,
+        topics=Topics(settings.topic_prefix),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
-from pop_stream.api_models.queues import QueueView
+from pop_stream.api_models.queues import HealthReportView, QueueView
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
@@ -36,6 +36,38 @@ class InsightCalls(DefinitionCalls[Insight]):
             ApiError: If there is no answer.
         """
         return await self._transport.read(QueueView, "insights", insight_id, "queue")
+
+    async def report_health(
+        self,
+        insight_id: str,
+        coefficient: float,
+        *,
+        ttl: timedelta = timedelta(minutes=5),
+        source: str = "manual",
+        reason: str = "",
+    ) -> HealthReportView:
+        """Put a value of an insight's health in the place of this source's last one.
+
+        Args:
+            insight_id: The caller's own.
+            coefficient: From 0, which emits nothing, to 1; the worst of all sources counts.
+            ttl: After so long it is void, unless it is reported again.
+            source: A name of its own.
+            reason: Shown to whoever asks why an agenda waits.
+
+        Raises:
+            NotFoundError: If there is none, or none that the caller may see.
+            ApiRefusedError: If a value is out of range.
+            ApiError: If there is no answer.
+        """
+        report = {
+            "coefficient": coefficient,
+            "ttl_s": ttl.total_seconds(),
+            "source": source,
+            "reason": reason,
+        }
+        answer = await self._send("PUT", insight_id, "health", body=to_json(report))
+        return decoded(answer.body, HealthReportView)
 
 
 class ServiceCalls(Calls):

@@ -158,6 +158,7 @@ class Ingest:
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
+                group=self._topics.group(PART),
                 pacer=pacer,
             )
 
@@ -172,7 +173,7 @@ class Ingest:
         if current is not self._definitions_in_use:
             before, self._definitions_in_use = self._definitions_in_use, current
             self._processor.follow(current)
-            if before is None or before.customers is not current.customers:
+            if before is None or not current.schedules_like(before):
                 self._has_quotas = current.has_quotas
         ends = {one.partition: one.offset + 1 for one in records}
         batch = await self._process(records)

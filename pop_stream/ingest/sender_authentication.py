@@ -146,6 +146,7 @@ class KafkaSubmissionQuota:
         *,
         customer_id: str,
         insight_id: str,
+        is_urgent: bool,
         now: datetime,
     ) -> None:
         """Admit an agenda of a record.
@@ -161,15 +162,18 @@ class KafkaSubmissionQuota:
         if not quota_ledger.is_limited(customer_id, insight_id):
             return
         if self._is_admitted(record):
-            quota_ledger.count_admitted(customer_id)
+            quota_ledger.count_admitted(customer_id, insight_id)
         elif record.offset < quota_ledger.started_up_to.get(record.partition, 0):
             self._has_decided = True
-            quota_ledger.count_admitted(customer_id)
+            quota_ledger.count_admitted(customer_id, insight_id)
         else:
             self._has_decided = True
-            quota_ledger.admit(customer_id, insight_id, now_s=_sent_s(record, now))
+            quota_ledger.admit(
+                customer_id, insight_id, now_s=_sent_s(record, now), is_urgent=is_urgent
+            )
         lane = (insight_id, record.partition)
-        quota_ledger.record_position(customer_id, (record.offset, index), lane=lane)
+        position = (record.offset, index)
+        quota_ledger.record_position(customer_id, insight_id, position, lane=lane)
 
     def _is_admitted(self, record: ConsumedRecord) -> bool:
         if self._signer.has_secret:

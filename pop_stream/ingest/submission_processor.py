@@ -303,9 +303,13 @@ class SubmissionProcessor:
             )
         )
         if self._quota is not None:
-            customer_id = submission.customer_id
             self._quota.admit(
-                record, index, customer_id=customer_id, insight_id=insight_id, now=now
+                record,
+                index,
+                customer_id=submission.customer_id,
+                insight_id=insight_id,
+                is_urgent=submission.is_urgent,
+                now=now,
             )
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)

@@ -37,8 +37,8 @@ from pop_stream.model.validation import issues_of, legacy_param_issues, shorten,
 MAX_OPERATIONS: Final = 10_000
 """Most operations of one agenda."""
 
-DEFAULT_PRIORITY: Final = 5
-"""The priority of an agenda that names none."""
+MOST_URGENT, DEFAULT_PRIORITY = 1, 5
+"""The first of priorities, and that of an agenda that names none."""
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=ID_LENGTH)]
 OwnId = Annotated[str, StringConstraints(pattern=OWN_ID_PATTERN, max_length=OWN_ID_LENGTH)]

@@ -22,6 +22,7 @@ from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.errors import DefinitionError, Issue, UnreadableRecordError
 from pop_stream.model.identity import Ownership
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
+from pop_stream.model.insight_options import HealthScaling
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
@@ -160,6 +161,14 @@ class Insight(SharedDefinition):
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] | None = Field(
         default=None, description="Most agendas emitted and not settled."
     )
+    max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE_NUMBER] | None = Field(
+        default=None,
+        description="Most ready agendas, of all customers; twice as many of priority 1.",
+    )
+    paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
+    health: HealthScaling | None = Field(
+        default=None, description="If set, failed and lost attempts lower its cap in flight."
+    )
     pool: Id | None = Field(
         default=None, description="Its resource pool; fixed once work was placed."
     )
@@ -177,6 +186,14 @@ class Insight(SharedDefinition):
     )
     backoff: Backoff = Field(
         default=Backoff(), description="Between attempts, unless the agenda has its own."
+    )
+    wanted_drain_s: Annotated[float, Field(ge=1, le=604_800)] = Field(
+        default=60.0,
+        description="Within it what waits should be worked off: how many pullers are wanted.",
+    )
+    puller_runners: Annotated[int, Field(ge=1, le=10_000), WHOLE_NUMBER] = Field(
+        default=8,
+        description="Agendas that one puller runs at a time, as its POP_PULLER_CONCURRENCY.",
     )
 
     @model_validator(mode="after")
@@ -245,8 +262,10 @@ class Definitions:
 
     @property
     def has_quotas(self) -> bool:
-        """Whether it matters how much is ready of any customer."""
-        return any(one.max_ready is not None for one in self.customers.values())
+        """Whether it matters how much is ready of any customer, or in any insight."""
+        return any(one.max_ready is not None for one in self.customers.values()) or any(
+            one.max_ready is not None for one in self.insights.values()
+        )
 
     def all(self) -> tuple[Definition, ...]:
         """Every definition, those that others need first."""

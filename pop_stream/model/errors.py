@@ -6,6 +6,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 │  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
 │  │  ├─ AgendaTooLargeError  …nor can anything but a smaller agenda
 │  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
+│  │  │  └─ InsightFullError   …the insight has
 │  │  └─ CapacityError          …but it may later: the insight's scheduler has as much as it may
 │  ├─ DefinitionError       resending cannot help
 │  └─ QueryError            parameters of a list that cannot be used
@@ -128,6 +129,29 @@ class QuotaError(SubmissionError):
         why = f"customer {customer_id!r} {what}; send the rest later, or ask for more ({quota})"
         super().__init__([Issue("customer_id", customer_id, why)])
         self.customer_id, self.quota = customer_id, quota
+        self.limit, self.present = limit, present
+        self.retry_after_s = retry_after_s
+
+
+class InsightFullError(QuotaError):
+    """The insight has as much ready as it may, of all customers together.
+
+    Attributes:
+        insight_id: Which one.
+    """
+
+    code: ClassVar[str] = "insight_quota"
+
+    def __init__(
+        self, insight_id: str, *, limit: int, present: int, retry_after_s: float
+    ) -> None:
+        message = (
+            f"it has {present:,} ready agendas and may have {limit:,} (max_ready); send it "
+            "again once some were worked off"
+        )
+        SubmissionError.__init__(self, [Issue("insight_id", insight_id, message)])
+        self.customer_id, self.quota = "", "max_ready"
+        self.insight_id = insight_id
         self.limit, self.present = limit, present
         self.retry_after_s = retry_after_s
 

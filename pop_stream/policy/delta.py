@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from msgspec import field
 from msgspec.structs import replace
 
-from pop_stream.model.events.base import Struct
+from pop_stream.model.events.base import HealthValue, Struct
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 
 T = TypeVar("T")
@@ -104,6 +104,8 @@ class Delta(Struct, frozen=True):
             of their ends; 0 of one that is not remembered any more.
         series: By customer and series, the last position placed, in the order in which the
             series moved; -1 of one that is not remembered any more.
+        health: What was reported of the insight's health, by name; of one that is void and
+            not remembered any more, until 0.
     """
 
     presents: tuple[float, ...]
@@ -121,6 +123,7 @@ class Delta(Struct, frozen=True):
     usual: dict[str, float] = field(default_factory=dict)
     reruns: dict[str, int] = field(default_factory=dict)
     series: dict[str, int] = field(default_factory=dict)
+    health: dict[str, HealthValue] = field(default_factory=dict)
 
     def split(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.

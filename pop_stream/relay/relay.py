@@ -351,6 +351,7 @@ class Relay:
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
+                group=self._topics.group(PART),
                 pacer=self._pacer,
             )
 

@@ -35,7 +35,7 @@ from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda, Route
 from pop_stream.policy.backlog.agenda_index import ChosenAgenda, page_and_slot
 from pop_stream.policy.backlog.outbox import OutboxBatch
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth
-from pop_stream.policy.insight_scheduler import PlannedRound
+from pop_stream.policy.rounds import PlannedRound
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
@@ -47,6 +47,7 @@ from pop_stream.scheduler.emitted_attempts import (
 )
 from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
+from pop_stream.scheduler.metrics import RoundMetrics
 from pop_stream.scheduler.state.row_format import JournaledRound
 
 PART: Final = "scheduler"
@@ -214,6 +215,7 @@ class RoundWriter:
         create_topic: Creates an insight's topic, or adds the partitions it lacks.
         owns: Whether a partition is certainly this process's at the moment.
         emitted_reader: Reads which attempts are on insights' topics.
+        metrics: Of waits and rounds.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
@@ -227,7 +229,9 @@ class RoundWriter:
         create_topic: Callable[[Insight], Awaitable[None]],
         owns: Callable[[int], bool],
         emitted_reader: EmittedAttempts,
+        metrics: RoundMetrics,
     ) -> None:
+        self._metrics = metrics
         self._registry = registry
         self._table = table
         self._publisher = publisher
@@ -285,7 +289,8 @@ class RoundWriter:
         if not announcements:
             return
         # Rounds and rows are sent side by side; the brokers may have any part of either first.
-        await self._publish([*emitted, *announcements], record_position.partition)
+        with self._metrics.round_timed():
+            await self._publish([*emitted, *announcements], record_position.partition)
         for owned, draft in zip(insights, drafts, strict=True):
             if draft.announcements:
                 owned.store.unconfirmed_round = None
@@ -350,6 +355,7 @@ class RoundWriter:
         known = owned.take_emitted_before(planned.chosen, now)
         emitted, announcements = await self._records(owned, planned, row, known)
         owned.checkpoints.record_sent(before, row.at)
+        self._metrics.record_emissions(owned.insight_id, planned.chosen, seconds)
         return _RoundDraft(outbox, emitted, [*before, *announcements])
 
     async def _outbox_records(
@@ -358,6 +364,7 @@ class RoundWriter:
         """Requests to stop, dead letters and lifecycle events that do not belong to a round."""
         if not outbox:
             return []
+        self._metrics.record_failed(owned.insight_id, outbox.failed)
         topic = self._topics.agenda_events
         return [
             *stop_records(self._topics, owned, outbox),

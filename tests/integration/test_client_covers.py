@@ -171,6 +171,9 @@ async def _templates(client):
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
     yield "getInsightQueue"
+    reported = await client.insights.report_health("files", 0.5, source="disk")
+    assert (reported.source, reported.coefficient) == ("disk", 0.5)
+    yield "putInsightHealth"
 
 
 async def _keys(client):

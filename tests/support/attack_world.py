@@ -225,7 +225,7 @@ RULES_OF = {
     **_rules(
         "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
         "reprioritiseAgenda", "rerunAgenda", "deleteAgenda", "redriveDeadLetter",
-        "discardDeadLetter",
+        "discardDeadLetter", "putInsightHealth",
     ),
     **_rules("changes", PULL, "pullAgendas"),
     **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
@@ -267,6 +267,7 @@ BODIES = {
     "commandDeadLetters": {"action": "redrive", "filter": {"ids": ["f" * 20]}},
     "createTemplate": {"id": "t-foreign", "agenda": WORK},
     "putTemplate": {"agenda": WORK},
+    "putInsightHealth": {"coefficient": 0.5},
     "patchTemplate": {"title": "changed"},
     "createKey": {"roles": ["operate"]},
     "pullAgendas": WHO,

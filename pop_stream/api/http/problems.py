@@ -27,6 +27,7 @@ from pop_stream.model.errors import (
     DefinitionError,
     ExistsError,
     ForbiddenError,
+    InsightFullError,
     InUseError,
     IssuesError,
     KeyStateError,
@@ -246,6 +247,8 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  #
 def _excess(error: PopStreamError) -> Mapping[str, Any]:
     """What there is too much of, for an error's text."""
     match error:
+        case InsightFullError():
+            whose = {"insight_id": error.insight_id, "quota": error.quota}
         case QuotaError():
             whose = {"customer_id": error.customer_id, "quota": error.quota}
         case CapacityError():

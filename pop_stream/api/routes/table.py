@@ -15,6 +15,7 @@ from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
+from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
@@ -120,6 +121,7 @@ class Endpoints:
     lists: AgendaListEndpoints
     pulls: PullEndpoints
     queue_endpoints: QueueEndpoints
+    insight_health: InsightHealthEndpoints
     streams: StreamEndpoints
     health: HealthEndpoints
     doctor: DoctorEndpoints
@@ -144,7 +146,12 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
             endpoints.queue_endpoints,
         ),
         *command_routes(endpoints.owners, endpoints.commands, endpoints.lists),
-        *definition_routes(endpoints.owners, endpoints.definitions, endpoints.queue_endpoints),
+        *definition_routes(
+            endpoints.owners,
+            endpoints.definitions,
+            endpoints.queue_endpoints,
+            endpoints.insight_health,
+        ),
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),

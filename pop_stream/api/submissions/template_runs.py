@@ -12,7 +12,8 @@ from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.access import object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.body import BodyReader
-from pop_stream.api.submissions.submissions import SubmissionEndpoints
+from pop_stream.api.http.parameters import read_query
+from pop_stream.api.submissions.submissions import SubmissionEndpoints, SubmissionQuery
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import Preview, RouteCandidate, RouteExplanation
 from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
@@ -58,9 +59,10 @@ class TemplateRunEndpoints:
 
     async def run(self, request: web.Request) -> web.Response:
         """Submit the agenda that the template makes of the body."""
+        query = read_query(request, SubmissionQuery)
         agenda = await self._expanded(request)
         accepted = self._validator.accept(agenda, principal_of(request))
-        return await self._submissions.submit(accepted)
+        return await self._submissions.submit(accepted, query)
 
     async def preview(self, request: web.Request) -> web.Response:
         """Show that agenda, and where it would go, and submit nothing."""

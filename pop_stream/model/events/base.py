@@ -141,6 +141,20 @@ class OperationProgress(Struct, frozen=True):
     wait: OperationWait | None = None
 
 
+class HealthValue(Struct, frozen=True, array_like=True):
+    """What somebody reports of an insight's health.
+
+    Attributes:
+        coefficient: By which its cap on agendas in flight is multiplied; 0 emits nothing.
+        until: From when on it is void, in seconds since the epoch.
+        reason: In the words of who reports it.
+    """
+
+    coefficient: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    until: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+    reason: str = ""
+
+
 class AppendedOperation(Struct, frozen=True):
     """An operation that a handler appended to its agenda while it ran.
 

@@ -18,6 +18,7 @@ from pop_stream.model.events.base import (
     AttemptOutcome,
     Count,
     Event,
+    HealthValue,
     Instant,
     LeaseMs,
     Priority,
@@ -234,7 +235,21 @@ MAX_QUERIED_AGENDAS: Final = 1_000
 """How many agendas one query may name."""
 
 
-ReadyEvent = InsightAgendasRouted | InsightAttemptsReported | InsightTick | QueueQueried
+class InsightHealth(Event, frozen=True):
+    """A value of an insight's health that is put from outside, in place of the last one.
+
+    Attributes:
+        source: Its name; values of several names are in force side by side.
+    """
+
+    insight_id: str
+    source: str
+    value: HealthValue
+
+
+ReadyEvent = (
+    InsightAgendasRouted | InsightAttemptsReported | InsightTick | InsightHealth | QueueQueried
+)
 
 
 class EmittedAgenda(Struct, frozen=True):
@@ -310,8 +325,9 @@ class RoundDecided(Event, frozen=True):
             worker-seconds per weight, delivered and reserved.
         customers: Those chosen first, then those that are next, at most 50; and at most 10 of
             those that may not go, with why (`held_by`).
-        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `max_in_flight`,
-            the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
+        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `paused`, the
+            insight is; `health`, its cap as lowered by its health; `max_in_flight`, its cap;
+            `pool`; `customer_caps`, whoever has any is paused, at its cap or
             without a token; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
@@ -321,6 +337,9 @@ class RoundDecided(Event, frozen=True):
             those that are out and one more.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
         definitions: Version of the definitions that were in force.
+        health: By what the cap on agendas in flight was multiplied; None for 1.
+        health_by: What that came from: `failures`, `losses`, or the name under which it was
+            reported; empty at 1.
     """
 
     insight_id: str
@@ -342,6 +361,8 @@ class RoundDecided(Event, frozen=True):
     partition: int = 0
     offset: int = 0
     definitions: int = 0
+    health: float | None = None
+    health_by: str = ""
 
 
 QueueState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
@@ -386,7 +407,7 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
     attempt: Count
 
 
-EmissionLimit = Literal["max_in_flight", "pool", ""]
+EmissionLimit = Literal["paused", "health", "max_in_flight", "pool", ""]
 
 
 class QueueDescribed(Event, frozen=True):
@@ -396,7 +417,8 @@ class QueueDescribed(Event, frozen=True):
         lag: Records on the insight's topic that no puller has claimed.
         slots: How many agendas could be emitted now.
         limited_by: What keeps the insight from emitting though its topic is short and agendas
-            are ready: `max_in_flight`, `pool`, or empty.
+            are ready: `paused`; `health`, its cap as lowered by its health; `max_in_flight`,
+            `pool`, or empty.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.
@@ -406,6 +428,13 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        health: As in `round.decided`, with `health_by`.
+        health_reason: In the words of who reported it; empty of what the scheduler sees.
+        health_until: When a reported value becomes void; None for the scheduler's own.
+        eligible: Agendas that could go if the topic had room, with `eligible_s`, the
+            worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers that what waits and runs asks for.
     """
 
     insight_id: str
@@ -428,6 +457,14 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    health: float | None = None
+    health_by: str = ""
+    health_reason: str = ""
+    health_until: Instant | None = None
+    eligible: int = 0
+    eligible_s: float = 0.0
+    oldest_wait_s: float = 0.0
+    replicas_wanted: int = 0
 
 
 class RecordRefused(Event, frozen=True):

@@ -10,6 +10,7 @@ from pop_stream.model.events.lifecycle import WaitReason
 from pop_stream.model.events.scheduling import Settlement
 from pop_stream.model.retry import MAX_DEFERRAL_S, MIN_DEFERRAL_S
 from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, HELD, NO_OVERRIDES, READY
+from pop_stream.policy.backlog.health import AttemptEnd
 from pop_stream.policy.backlog.leases import Leases
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
@@ -116,7 +117,11 @@ class Attempts:
         backlog = self._backlog
         is_done = settlement.outcome == "succeeded"
         ended_at = now if relayed_at is None else relayed_at
+        customer_id = backlog.customer_id(record.ref)
         backlog.release_slot(record, settlement.spent_s, ended_at, learn=is_done)
+        if settlement.outcome in {"succeeded", "failed"}:
+            end: AttemptEnd = "done" if is_done else "failed"
+            backlog.health.note(customer_id, end, now, backlog.insight.health)
         overrides = record.overrides or NO_OVERRIDES
         if is_done:
             backlog.forget(record.ref)
@@ -208,6 +213,8 @@ class Attempts:
     def _expire(self, record: AgendaRecord, relayed_until: float, now: float) -> None:
         backlog = self._backlog
         backlog.release_slot(record, {}, relayed_until, learn=False)
+        customer_id = backlog.customer_id(record.ref)
+        backlog.health.note(customer_id, "lost", now, backlog.insight.health)
         agenda_id = backlog.agenda_id(record.ref)
         self._remember_expired(agenda_id, record.attempt)
         if (record.overrides or NO_OVERRIDES).stopping:

@@ -90,6 +90,7 @@ class BacklogSnapshot:
             usual=usual,
             reruns=backlog.reruns.drain_changed(),
             series=backlog.series.drain_changed(),
+            health=backlog.health.drain_changed(),
         )
 
     def snapshot(self) -> Delta:
@@ -110,6 +111,7 @@ class BacklogSnapshot:
             usual=dict(backlog.costs.usual),
             reruns=backlog.reruns.all(),
             series=backlog.series.all(),
+            health=backlog.health.all(),
         )
 
     def restore(
@@ -176,4 +178,5 @@ class BacklogSnapshot:
         )
         backlog.reruns.apply(delta.reruns)
         backlog.series.apply(delta.series)
+        backlog.health.apply(delta.health)
         backlog.index.apply(delta.gone, delta.records)

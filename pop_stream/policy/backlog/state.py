@@ -31,6 +31,7 @@ from pop_stream.policy.backlog.agenda_index import (
     live_slots,
     ref_of,
 )
+from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.outbox import BacklogOutbox
 from pop_stream.policy.backlog.series import PlacedSeries
@@ -159,6 +160,7 @@ class BacklogState:
         rounds: That chose any.
         reruns: What ended after it was run again.
         series: Up to where each series was placed.
+        health: How attempts ended lately, and what is reported from outside.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
         outgrown: When what runs has taken more than is reserved for it.
@@ -180,6 +182,7 @@ class BacklogState:
         self._share_of = share_of
         self.reruns = EndedReruns()
         self.series = PlacedSeries()
+        self.health = HealthTracker()
         self.queue = self._new_queue()
 
     # ---- moves ----

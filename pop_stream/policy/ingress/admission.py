@@ -12,7 +12,7 @@ from typing import Final, cast
 import msgspec
 from pydantic import ValidationError
 
-from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
 from pop_stream.model.definitions import Definitions, VersionedTemplate
 from pop_stream.model.errors import (
     AgendaTooLargeError,
@@ -178,6 +178,11 @@ class Submission:
     def customer_id(self) -> str:
         """Whose it is."""
         return self.agenda.customer_id
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether an insight that is full lets it pass."""
+        return self.agenda.priority == MOST_URGENT
 
 
 class Admission:

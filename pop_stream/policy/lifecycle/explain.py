@@ -13,6 +13,9 @@ _HELD = {
 _NO_CLAIMS = "nothing is being claimed at present: are pullers running?"
 
 _LIMITS = {
+    "paused": "insight {insight} is paused",
+    "health": "insight {insight} has {in_flight} in flight, as many as its health lets it have "
+    "(coefficient {health:.2f}, by {health_by})",
     "max_in_flight": "insight {insight} has as many in flight as it may ({in_flight})",
     "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
 }
@@ -88,7 +91,10 @@ def _waiting(place: QueuedAgendaStatus, answer: QueueDescribed) -> str:
         parts.append(_customer_share(place.customer))
     limit = _LIMITS.get(answer.limited_by)
     if limit is not None:
-        parts.append(limit.format(insight=answer.insight_id, in_flight=answer.in_flight))
+        facts = {name: getattr(answer, name) for name in ("in_flight", "health", "health_by")}
+        said = answer.health_reason if answer.limited_by == "health" else ""
+        reason = f": {said}" if said else ""
+        parts.append(limit.format(insight=answer.insight_id, **facts) + reason)
     if place.eta_s is not None:
         parts.append(f"about {_duration(place.eta_s)} at the present rate")
     elif limit is None and not (place.customer and place.customer.held_by):

@@ -276,17 +276,21 @@ class AgendaRun:
         one = OperationRun(operation, self._changed)
         one.start(self._run_context.clock.now())
         self._running.add(operation.name)
+        outcome = "failed"
         try:
             encoded = await self._retrier.execute(one)
         except RetriesExhaustedError as failed:
             self._fail(one, failed.__cause__ or failed)
         except NotYet as not_yet:
+            outcome = "deferred"
             self._defer(one, not_yet)
         else:
+            outcome = "succeeded"
             self._store_result(operation.name, encoded)
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
+            self._run_context.metrics.record_operation(operation.type, outcome, one.worked_s)
             spent = self._spent_s
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
 

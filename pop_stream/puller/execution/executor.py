@@ -299,7 +299,17 @@ class AttemptExecutor:
         if stop is None or stop.reason != "outdated":
             changes = run.take_changes() if run else NO_CHANGES
             self._reporter.add(outcome_events(active.emitted, changes, end))
+        self._run_context.metrics.record_attempt(active.emitted.insight_id, _name_of(end))
         _log_end(active, end)
+
+
+def _name_of(end: AttemptOutcome) -> str:
+    """How metrics call it."""
+    if end.is_stopped:
+        return "stopped"
+    if end.deferral is not None:
+        return "deferred"
+    return "succeeded" if end.failure is None else "failed"
 
 
 def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:
