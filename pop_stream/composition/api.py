@@ -28,6 +28,7 @@ from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
@@ -120,6 +121,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             keys=PostgresKeys(pool, limits),
             audit=PostgresAuditLog(pool, limits),
             dead_letters=PostgresDeadLetters(pool),
+            pullers=PostgresPullers(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             examine=lambda: doctor(settings),

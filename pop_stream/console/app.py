@@ -42,6 +42,7 @@ from pop_stream.console.pages.dead_letters import (
 )
 from pop_stream.console.pages.insight import insight
 from pop_stream.console.pages.overview import overview
+from pop_stream.console.pages.pullers import pullers
 from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
 from pop_stream.console.pages.weights import set_weight
 from pop_stream.console.rendering import Page, Renderer
@@ -106,6 +107,7 @@ _NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "o"),
     NavigationEntry("/agendas", "Agendas", "a"),
     NavigationEntry("/dead-letters", "Dead letters", "d"),
+    NavigationEntry("/pullers", "Pullers", "p", role=None),
     NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
     NavigationEntry("/audit", "Audit", "u", role=None, operator_role=Role.ADMIN),
     NavigationEntry("/doctor", "Doctor", "h", role=None, operator_role=Role.ADMIN),
@@ -179,6 +181,7 @@ class Console:
             ("/agendas/{agenda_id}", agenda),
             ("/dead-letters", dead_letters),
             ("/dead-letters/{letter_id}", dead_letter),
+            ("/pullers", pullers),
             ("/keys", keys),
             ("/audit", audit),
             ("/doctor", doctor),

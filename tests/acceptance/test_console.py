@@ -42,6 +42,7 @@ PAGES = (
     "/ui/dead-letters",
     "/ui/dead-letters?kind=lost",
     "/ui/dead-letters/00000000000000000000",
+    "/ui/pullers",
     "/ui/keys",
     "/ui/audit",
     "/ui/doctor",
