@@ -25,7 +25,7 @@ AWAITED = {
     "kafka/batch_consumer.py": "the batch loop waits for the first of both",
     "kafka/definitions.py": "those that ask for the end wait for the connection",
     "kafka/hardening/broker_timeouts.py": "a probe that ends is begun by the next request",
-    "kafka/hardening/cancellation.py": "shielded, so that a cancelled caller leaves the client whole",
+    "kafka/hardening/cancellation.py": "shielded; a cancelled caller leaves it whole",
     "kafka/hardening/fetcher.py": "`stop` is waited for, as long as it may take",
     "operations/lifetime.py": "the command waits for both",
     "puller/claiming/pipeline.py": "`wait_failed` waits for both stages",
