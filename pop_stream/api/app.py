@@ -26,6 +26,7 @@ from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
+from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import (
@@ -190,6 +191,7 @@ def _submissions(
         validator,
         ports.publisher,
         SubmissionDeduplicator(ports.summaries, ports.clock),
+        DuplicateFinder(ports.questions),
         SubmissionQuota(ports.quota_ledger or _local_quota_ledger(ports.definitions)),
         body_reader,
         settings=settings,

@@ -6,7 +6,7 @@ which fields matter there.
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Annotated, Final, Literal
@@ -24,7 +24,9 @@ from pydantic import (
 )
 
 from pop_stream.model import references
+from pop_stream.model.dedupe import Dedupe
 from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
@@ -156,6 +158,9 @@ class Agenda(BaseModel):
         default=None, description="Where it came from; set from the headers it came with."
     )
     series: Series | None = Field(default=None, description="Once past it, it is cancelled.")
+    dedupe: Dedupe | None = Field(
+        default=None, description="Of what it is a duplicate, and what becomes of it then."
+    )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 
 
@@ -203,6 +208,8 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
     fault = foreign_id_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
     if fault:
         raise SubmissionError([fault])
+    if agenda.dedupe is not None and agenda.dedupe.fields:
+        agenda.dedupe.check(_AGENDA.dump_python(agenda, mode="json"))
     of_operations = (one.params for one in agenda.operations)
     if not is_accepted and (moved := [*legacy_param_issues(agenda.params, of_operations)]):
         raise SubmissionError(moved)
@@ -329,6 +336,10 @@ def routed_agenda(
         agenda_id: Its own, or the one it was given.
         accepted_at: From when on it waits.
     """
+    rule, not_before = dedupe_rule(agenda), agenda.not_before
+    if rule is not None and rule.debounce_s:
+        quiet = accepted_at + timedelta(seconds=rule.debounce_s)
+        not_before = max(quiet, not_before or quiet)
     return RoutedAgenda(
         agenda_id=agenda_id,
         customer_id=agenda.customer_id,
@@ -339,13 +350,22 @@ def routed_agenda(
         fairness_key=agenda.fairness_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
-        not_before=agenda.not_before,
+        not_before=not_before,
         expires_at=agenda.expires_at,
         held=agenda.hold,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         series=agenda.series.wire if agenda.series else None,
+        dedupe=rule,
     )
+
+
+def dedupe_rule(agenda: Agenda) -> DedupeRule | None:
+    """What the scheduler gets of the agenda's `dedupe`; None if it has none."""
+    if agenda.dedupe is None:
+        return None
+    document = _AGENDA.dump_python(agenda, mode="json") if agenda.dedupe.fields else None
+    return agenda.dedupe.rule(agenda.customer_id, document)
 
 
 def _without_callback(body: bytes | Raw) -> Raw:

@@ -7,6 +7,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 │  │  ├─ AgendaTooLargeError  …nor can anything but a smaller agenda
 │  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
 │  │  │  └─ InsightFullError   …the insight has
+│  │  ├─ DuplicateError     …but it may once the one with the same key has ended
 │  │  └─ CapacityError          …but it may later: the insight's scheduler has as much as it may
 │  ├─ DefinitionError       resending cannot help
 │  └─ QueryError            parameters of a list that cannot be used
@@ -153,6 +154,26 @@ class InsightFullError(QuotaError):
         self.customer_id, self.quota = "", "max_ready"
         self.insight_id = insight_id
         self.limit, self.present = limit, present
+        self.retry_after_s = retry_after_s
+
+
+class DuplicateError(SubmissionError):
+    """An agenda with the same deduplication key waits, runs, or has just run.
+
+    Attributes:
+        duplicate_of: Its id, as the submitter calls it.
+        retry_after_s: When trying again is worth it.
+    """
+
+    code: ClassVar[str] = "duplicate"
+
+    def __init__(self, duplicate_of: str, *, retry_after_s: float) -> None:
+        message = (
+            f"agenda {duplicate_of!r} has the same key and is not over; wait for it, or choose "
+            "another on_duplicate than refuse"
+        )
+        super().__init__([Issue("dedupe", duplicate_of, message)])
+        self.duplicate_of = duplicate_of
         self.retry_after_s = retry_after_s
 
 

@@ -48,9 +48,10 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
-from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
+from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.backlog.outbox import OutboxBatch
+from pop_stream.policy.backlog.reports import apply_relayed, apply_tick
 from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.flow_control import emission_gate, forecast
@@ -143,7 +144,7 @@ class InsightScheduler:
                 self.backlog.report_health(event.source, event.value, now)
             case QueueQueried():
                 reply = self._describe(event, now, limited_by)
-                return Effects(reply=self._with_health(reply))
+                return Effects(reply=self._with_admission(reply, event, now))
         return _NO_EFFECTS
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float) -> int:
@@ -427,10 +428,15 @@ class InsightScheduler:
             replicas_wanted=demand.replicas(self.insight),
         )
 
-    def _with_health(self, described: QueueDescribed) -> QueueDescribed:
+    def _with_admission(
+        self, described: QueueDescribed, query: QueueQueried, now: float
+    ) -> QueueDescribed:
+        """With what is reported of its health, and what would be a duplicate now."""
         said = self.backlog.health.all().get(self._health.by)
+        found = (self.backlog.duplicates.of(one, now) for one in query.dedupe)
         return replace(
             described,
+            duplicates=tuple(one for one in found if one is not None),
             health=self._health.shown,
             health_by=self._health.by,
             health_reason=said.reason if said else "",

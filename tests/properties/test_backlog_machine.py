@@ -7,13 +7,13 @@ rest of the writes may still come, at any later time: the owner was not dead, bu
 
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from backlogs import START, failed, placed, settled
-from fakes import MemoryReadyTable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from logged_table import LoggedTable
 
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import TransitionError
@@ -74,32 +74,6 @@ class Known:
     @property
     def is_out(self):
         return self.state in {"emitted", "claimed"}
-
-
-@dataclass
-class LoggedTable(MemoryReadyTable):
-    """Rows whose writes of one event can be cut short."""
-
-    log: list = field(default_factory=list)
-
-    def __post_init__(self):
-        MemoryReadyTable.__init__(self)
-
-    def put(self, key, value):
-        super().put(key, value)
-        self.log.append((key, value))
-
-    def delete(self, key):
-        super().delete(key)
-        self.log.append((key, None))
-
-    def rewind(self, rows, keep):
-        """Back to earlier rows, plus the first `keep` writes since."""
-        self.data = dict(rows)
-        for key, value in self.log[:keep]:
-            self.data.pop(key, None)
-            if value is not None:
-                self.data[key] = value
 
 
 class BacklogMachine(RuleBasedStateMachine):

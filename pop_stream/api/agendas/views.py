@@ -66,6 +66,9 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
         waiting_until=summary.waiting_until,
         waiting_for=summary.waiting_for,
         stopping=summary.stopping,
+        duplicate_of=display_id(summary.duplicate_of, seen_by)
+        if summary.duplicate_of
+        else None,
         history=summary.history,
         issues=tuple(Issue(one.field, one.value, one.message) for one in summary.issues),
         diagnostics=summary.diagnostics,

@@ -25,6 +25,7 @@ from pop_stream.api_models.problems import Problem
 from pop_stream.model.errors import (
     CapacityError,
     DefinitionError,
+    DuplicateError,
     ExistsError,
     ForbiddenError,
     InsightFullError,
@@ -79,6 +80,7 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     KeyStateError: HTTPStatus.CONFLICT,
     IdConflictError: HTTPStatus.CONFLICT,
     QuotaError: HTTPStatus.TOO_MANY_REQUESTS,
+    DuplicateError: HTTPStatus.CONFLICT,
     CapacityError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -109,7 +111,7 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     headers: dict[str, str] = {}
     if isinstance(error, UnavailableError | CapacityError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(error, QuotaError | RateLimitError):
+    if isinstance(error, QuotaError | RateLimitError | DuplicateError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = 'Bearer realm="pop_stream"'
@@ -224,6 +226,8 @@ def _detail(error: PopStreamError) -> str:
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  # one for each
     match error:
+        case DuplicateError():
+            return {"issues": error.issues, "duplicate_of": error.duplicate_of}
         case IssuesError():
             return {"issues": error.issues, **_excess(error)}
         case InUseError():

@@ -35,6 +35,7 @@ from pop_stream.api_models.submissions import AcceptedAgenda, SubmissionResults
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.errors import (
     CapacityError,
+    DuplicateError,
     ForbiddenError,
     QuotaError,
     RateLimitError,
@@ -83,6 +84,7 @@ def _submit(submissions: SubmissionEndpoints) -> Route:
             SubmissionError,
             ForbiddenError,
             IdConflictError,
+            DuplicateError,
             QuotaError,
             CapacityError,
             NoneAcceptedError,

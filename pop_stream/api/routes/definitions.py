@@ -42,6 +42,7 @@ from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.errors import (
     CapacityError,
     DefinitionError,
+    DuplicateError,
     ExistsError,
     ForbiddenError,
     InUseError,
@@ -350,6 +351,7 @@ def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]
                 InvalidError,
                 NotFoundError,
                 IdConflictError,
+                DuplicateError,
                 QuotaError,
                 CapacityError,
             ),

@@ -34,6 +34,7 @@ from pop_stream.api.http.parameters import read_query
 from pop_stream.api.http.problems import status_of
 from pop_stream.api.http.route import QueryParameter
 from pop_stream.api.http.server import Metrics
+from pop_stream.api.submissions.duplicates import DuplicateFinder, KnownDuplicates
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import (
@@ -44,6 +45,7 @@ from pop_stream.api_models.submissions import (
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import (
     CapacityError,
+    DuplicateError,
     ForbiddenError,
     Issue,
     PopStreamError,
@@ -174,6 +176,7 @@ class SubmissionEndpoints:
         validator: SubmissionValidator,
         publisher: Publisher,
         repeats: SubmissionDeduplicator,
+        duplicates: DuplicateFinder,
         quota: SubmissionQuota,
         body_reader: body.BodyReader,
         *,
@@ -183,6 +186,7 @@ class SubmissionEndpoints:
         self._validator = validator
         self._publisher = publisher
         self._deduplicator = repeats
+        self._duplicates = duplicates
         self._quota = quota
         self._topic = Topics(settings.topic_prefix).submissions
         self._signer = RecordSigner(settings.signing_keys)
@@ -217,6 +221,7 @@ class SubmissionEndpoints:
 
         Raises:
             IdConflictError: If something else was accepted under its id.
+            DuplicateError: If it is a duplicate, and wants to be refused then.
             QuotaError: If there is no room for it, nor within the time it may wait.
             UnavailableError: If Kafka does not acknowledge in time.
         """
@@ -227,6 +232,12 @@ class SubmissionEndpoints:
             self._metrics.refused(error.code)
             raise
         if not is_repeat:
+            duplicates = await self._duplicates.find([submission])
+            try:
+                duplicates.expect_none(submission)
+            except DuplicateError as error:
+                self._metrics.refused(error.code)
+                raise
             await self._admit_within(submission, query.wait_for_space_s)
             await self.publish([submission])
         insight_id = submission.insight_id
@@ -254,6 +265,7 @@ class SubmissionEndpoints:
                 worked = 0
                 await asyncio.sleep(0)
         batch.mark_repeats(await self._deduplicator.look_up(batch.submissions))
+        batch.mark_duplicates(await self._duplicates.find(batch.submissions))
         batch.apply_quota(self._quota)
         for code in batch.refusals:
             self._metrics.refused(code)
@@ -399,6 +411,17 @@ class _SubmissionBatch:
                 if is_repeat:
                     del self._valid[index]
                     self._repeated += 1
+
+    def mark_duplicates(self, known: KnownDuplicates) -> None:
+        """Refuse what is a duplicate of what is there, or of an earlier item."""
+        for index, submission in [*self._valid.items()]:
+            try:
+                known.expect_none(submission)
+            except DuplicateError as error:
+                del self._valid[index]
+                self._results[index] = self._refused(index, error, error.issues)
+            else:
+                known.add(submission)
 
     def apply_quota(self, quota: SubmissionQuota) -> None:
         """Refuse what exceeds quotas and capacity limits; later items are refused first."""

@@ -141,6 +141,35 @@ class OperationProgress(Struct, frozen=True):
     wait: OperationWait | None = None
 
 
+DuplicatePhase = Literal["waiting", "running"]
+OnDuplicate = Literal["refuse", "keep", "replace", "update", "reprioritise", "debounce"]
+
+
+class DedupeRule(Struct, frozen=True, array_like=True):
+    """By which key an agenda is a duplicate, of what, and what happens then.
+
+    Attributes:
+        key: A hash that only agendas of one customer share.
+        during: Of what is there: as long as it waits, or until it has ended.
+        within_s: Also for so long after it has run; 0 for no longer.
+        debounce_s: How long it waits for a duplicate; 0 if it does not.
+    """
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    during: DuplicatePhase = "running"
+    on_duplicate: OnDuplicate = "refuse"
+    within_s: Annotated[float, msgspec.Meta(ge=0, le=1e8)] = 0.0
+    debounce_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+
+
+class Duplicate(Struct, frozen=True, array_like=True):
+    """What an agenda with a key would be a duplicate of, and when perhaps no more."""
+
+    key: str
+    agenda_id: str
+    retry_after_s: float
+
+
 class HealthValue(Struct, frozen=True, array_like=True):
     """What somebody reports of an insight's health.
 

@@ -255,9 +255,14 @@ class AgendaExhausted(AttemptEvent, frozen=True):
 
 
 class AgendaCancelled(AttemptEvent, frozen=True):
-    """The agenda ended by a command."""
+    """The agenda ended by a command, or as a duplicate.
+
+    Attributes:
+        duplicate_of: The agenda that stands in its place; empty if it is no duplicate.
+    """
 
     message: str = ""
+    duplicate_of: str = ""
 
 
 class AgendaExpired(AttemptEvent, frozen=True):

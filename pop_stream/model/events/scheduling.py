@@ -17,6 +17,8 @@ from msgspec import UNSET, UnsetType, field
 from pop_stream.model.events.base import (
     AttemptOutcome,
     Count,
+    DedupeRule,
+    Duplicate,
     Event,
     HealthValue,
     Instant,
@@ -54,6 +56,7 @@ class RoutedAgenda(Struct, frozen=True):
             the agenda; None for `attempt`.
         series: It is dropped if its series is at this position already, or past it; None for
             one that is placed whatever was placed before.
+        dedupe: Of what it is a duplicate, and what becomes of it then; None if of nothing.
     """
 
     agenda_id: str
@@ -73,6 +76,7 @@ class RoutedAgenda(Struct, frozen=True):
     backoff: Backoff | None = None
     run_from: Count | None = None
     series: SeriesPosition | None = None
+    dedupe: DedupeRule | None = None
 
 
 class Origin(Struct, frozen=True, array_like=True):
@@ -222,6 +226,7 @@ class QueueQueried(Event, frozen=True):
             `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
+        dedupe: At most as many, of which the reply says what would be a duplicate now.
     """
 
     insight_id: str
@@ -229,6 +234,7 @@ class QueueQueried(Event, frozen=True):
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
     tracked_after: int | None = None
+    dedupe: tuple[DedupeRule, ...] = ()
 
 
 MAX_QUERIED_AGENDAS: Final = 1_000
@@ -428,6 +434,7 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        duplicates: Of those of `dedupe` that would be duplicates.
         health: As in `round.decided`, with `health_by`.
         health_reason: In the words of who reported it; empty of what the scheduler sees.
         health_until: When a reported value becomes void; None for the scheduler's own.
@@ -457,6 +464,7 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    duplicates: tuple[Duplicate, ...] = ()
     health: float | None = None
     health_by: str = ""
     health_reason: str = ""

@@ -14,6 +14,7 @@ from math import inf
 from sys import intern
 from typing import Final, NamedTuple
 
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.retry import Backoff
@@ -61,6 +62,7 @@ class SchedulingOptions:
         held: Whether it waits for its release.
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
+        dedupe: Of what it is a duplicate; None if of nothing.
     """
 
     attempt: int = 1
@@ -70,6 +72,7 @@ class SchedulingOptions:
     held: bool = False
     max_attempts: int | None = None
     backoff: Backoff | None = None
+    dedupe: DedupeRule | None = None
 
     @property
     def state(self) -> int:
@@ -177,6 +180,7 @@ def _has_options(agenda: RoutedAgenda) -> bool:
         or agenda.expires_at is not None
         or agenda.max_attempts is not None
         or agenda.backoff is not None
+        or agenda.dedupe is not None
     )
 
 
@@ -189,6 +193,7 @@ def _options(agenda: RoutedAgenda) -> SchedulingOptions:
         held=agenda.held,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
+        dedupe=agenda.dedupe,
     )
 
 

@@ -124,7 +124,7 @@ class Attempts:
             backlog.health.note(customer_id, end, now, backlog.insight.health)
         overrides = record.overrides or NO_OVERRIDES
         if is_done:
-            backlog.forget(record.ref)
+            self._forget(record, now)
         elif overrides.stopping and _may_be_stopped(settlement):
             self._finish_stop(record, now)
         elif settlement.outcome == "deferred":
@@ -134,7 +134,7 @@ class Attempts:
             backlog.outbox.dead_lettered(
                 self._failed(record, "final_failure", settlement.message)
             )
-            backlog.forget(record.ref)
+            self._forget(record, now)
         else:
             self._retry_or_exhaust(
                 record, "retry", settlement.message or "it was stopped unasked", now
@@ -237,7 +237,7 @@ class Attempts:
             failed = self._failed(record, "attempts_exhausted", message)
             backlog.outbox.exhausted(failed, now)
             self._remember_expired(failed.agenda_id, record.attempt)
-            backlog.forget(record.ref)
+            self._forget(record, now)
             return
         due = now + backlog.pause_s(record.ref, record.attempt + 1, why)
         self._go_on(record, replace(known, due=due, why=why), message, now)
@@ -286,7 +286,15 @@ class Attempts:
             reason=overrides.stopping or "cancelled",
             message=overrides.message,
         )
-        self._backlog.forget(record.ref)
+        self._forget(record, now)
+
+    def _forget(self, record: AgendaRecord, now: float) -> None:
+        """The agenda has ended with an attempt, which is the end of a run of its key."""
+        backlog = self._backlog
+        rule = backlog.index.options(record.ref).dedupe
+        if rule is not None:
+            backlog.keys.end(rule, backlog.agenda_id(record.ref), now)
+        backlog.forget(record.ref)
 
     def _failed(self, record: AgendaRecord, code: str, message: str) -> FailedAgenda:
         agenda_id = self._backlog.agenda_id(record.ref)

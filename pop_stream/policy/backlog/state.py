@@ -31,6 +31,7 @@ from pop_stream.policy.backlog.agenda_index import (
     live_slots,
     ref_of,
 )
+from pop_stream.policy.backlog.dedupe_keys import DedupeKeys
 from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.outbox import BacklogOutbox
@@ -161,6 +162,7 @@ class BacklogState:
         reruns: What ended after it was run again.
         series: Up to where each series was placed.
         health: How attempts ended lately, and what is reported from outside.
+        keys: What stands for each deduplication key.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
         outgrown: When what runs has taken more than is reserved for it.
@@ -183,6 +185,7 @@ class BacklogState:
         self.reruns = EndedReruns()
         self.series = PlacedSeries()
         self.health = HealthTracker()
+        self.keys = DedupeKeys()
         self.queue = self._new_queue()
 
     # ---- moves ----
@@ -324,7 +327,10 @@ class BacklogState:
 
     def forget(self, ref: int) -> None:
         """The agenda has ended; only for one that is dequeued or released."""
-        if self.index.options(ref).attempt > 1:
+        options = self.index.options(ref)
+        if options.dedupe is not None:
+            self.keys.remove(options.dedupe.key, ref)
+        if options.attempt > 1:
             self.reruns.remember(self.agenda_id(ref), self.index.attempt(ref))
         self.deadlines.clear(ref)
         self.index.forget(ref)
@@ -434,8 +440,12 @@ class BacklogState:
                 self._resume(ref, page.states[slot], now)
             for slot, options in page.options.items():
                 ref = ref_of(page.number, slot)
-                if options.expires_at is not None and self.index.find(page.ids[slot]) == ref:
+                if self.index.find(page.ids[slot]) != ref:
+                    continue
+                if options.expires_at is not None:
                     self.deadlines.set(ref, options.expires_at)
+                if options.dedupe is not None:
+                    self.keys.add(options.dedupe.key, ref)
 
     def _resume(self, ref: int, state: int, now: float) -> None:
         if state == WAITING:

@@ -18,6 +18,7 @@ from pop_stream.model.appended_operations import MAX_OPERATIONS_BYTES, all_opera
 from pop_stream.model.errors import SubmissionError, TransitionError, UnreadableRecordError
 from pop_stream.model.events.base import (
     AppendedOperation,
+    Diagnostic,
     OperationProgress,
     OperationWait,
     PriorProgress,
@@ -50,6 +51,7 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.model.events.scheduling import MAX_MESSAGE_LENGTH
 from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, State, step
 from pop_stream.policy.lifecycle.summary import (
+    DUPLICATE,
     PastAttempt,
     Summary,
     appended_name,
@@ -357,6 +359,15 @@ def _set_waiting(summary: Summary, event: AgendaWaiting | AgendaReady | AgendaHe
 def _close(
     summary: Summary, event: AgendaExhausted | AgendaCancelled | AgendaExpired
 ) -> Summary:
+    if isinstance(event, AgendaCancelled) and event.duplicate_of:
+        named = Diagnostic(
+            message=event.message,
+            at=event.at,
+            code=DUPLICATE,
+            detail={"agenda_id": event.duplicate_of},
+        )
+        if summary.duplicate_of is None:
+            summary = replace(summary, diagnostics=(named,))
     return replace(
         summary,
         ended_at=summary.ended_at or event.at,

@@ -21,6 +21,9 @@ from pop_stream.model.events.base import (
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.policy.lifecycle.states import State
 
+DUPLICATE: Final = "duplicate"
+"""Code of the diagnostic that names the agenda of which one was a duplicate."""
+
 
 class PastAttempt(Struct, frozen=True):
     """An attempt that another one followed.
@@ -88,6 +91,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     issues: tuple[RefusedIssue, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     callback_url: str | None = None
+
+    @property
+    def duplicate_of(self) -> str | None:
+        """The agenda that stands in its place; None if it did not end as a duplicate."""
+        if self.state is not State.CANCELLED:
+            return None
+        named = (one.detail for one in self.diagnostics if one.code == DUPLICATE)
+        found = (one.get("agenda_id") for one in named if isinstance(one, Mapping))
+        return next((one for one in found if isinstance(one, str)), None)
 
     @property
     def lease_until(self) -> datetime | None:
