@@ -12,6 +12,29 @@ TARGET_MS: Final = 300
 """What a page may take."""
 
 
+PAGES: Final[Mapping[str, str]] = {
+    "overview": "/",
+    "insight": "/insights/bench",
+    "agendas": "/agendas",
+    "agendas, oldest first": "/agendas?order=oldest",
+    "agendas of a customer": "/agendas?customer_id=customer-3",
+    "agendas that failed": "/agendas?state=failed",
+    "agendas of a customer that failed": "/agendas?customer_id=customer-3&state=failed",
+    "agendas that succeeded": "/agendas?state=succeeded",
+    "agendas of a link": "/agendas?link_id=link-7",
+    "agendas of a title that none has": "/agendas?title=none",
+    "agendas of a puller that none had": "/agendas?puller_id=none&state=running",
+    "agenda": "/agendas/bench-500",
+    "dead letters": "/dead-letters",
+    "dead letters of a code that none has": "/dead-letters?code=none",
+    "pullers": "/pullers",
+    "keys": "/keys",
+    "audit log": "/audit",
+    "audit log of an object": "/audit?kind=insight&object_id=object-7",
+}
+"""By what the report calls them."""
+
+
 def console(
     *,
     agendas: Annotated[

@@ -10,6 +10,7 @@ import aiohttp
 
 from pop_stream.devserver.plan import StackPlan
 from pop_stream.devserver.stack import Stack, failing_with
+from pop_stream.lab.bench.console import PAGES
 from pop_stream.lab.bench.figures import percentiles_ms
 from pop_stream.operations.errors import CommandError
 from pop_stream.postgres.pool import load_queries, open_pool
@@ -21,28 +22,6 @@ _SQL: Final = load_queries("bench")
 _DEFINITIONS: Final = '[insights.bench]\nmappers = { operation_types = ["noop"] }\n'
 _CHUNK: Final = 100_000
 _LETTER_SHARE: Final = 100
-
-PAGES: Final[Mapping[str, str]] = {
-    "overview": "/",
-    "insight": "/insights/bench",
-    "agendas": "/agendas",
-    "agendas, oldest first": "/agendas?order=oldest",
-    "agendas of a customer": "/agendas?customer_id=customer-3",
-    "agendas that failed": "/agendas?state=failed",
-    "agendas of a customer that failed": "/agendas?customer_id=customer-3&state=failed",
-    "agendas that succeeded": "/agendas?state=succeeded",
-    "agendas of a link": "/agendas?link_id=link-7",
-    "agendas of a title that none has": "/agendas?title=none",
-    "agendas of a puller that none had": "/agendas?puller_id=none&state=running",
-    "agenda": "/agendas/bench-500",
-    "dead letters": "/dead-letters",
-    "dead letters of a code that none has": "/dead-letters?code=none",
-    "pullers": "/pullers",
-    "keys": "/keys",
-    "audit log": "/audit",
-    "audit log of an object": "/audit?kind=insight&object_id=object-7",
-}
-"""By what the report calls them."""
 
 
 async def time_pages(
