@@ -102,6 +102,24 @@ class Settings(BaseSettings):
         default=timedelta(hours=8),
         description="How long a viewer of the web console stays signed in.",
     )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="URL of the OpenID Connect issuer where viewers of the web console may "
+        "sign in; `POP_JWT_ISSUER` and `POP_JWT_JWKS` must be of the same, and "
+        "`POP_JWT_AUDIENCE` the client id.",
+    )
+    oidc_client_id: str = Field(default="", description="Of the web console at that issuer.")
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="Of that client; unset if it is a public one."
+    )
+    oidc_redirect_url: str = Field(
+        default="",
+        description="Where the issuer sends viewers back to: the web console's address with "
+        "`/sign-in/callback`, as registered there.",
+    )
+    oidc_scopes: str = Field(
+        default="openid", description="What is asked for there, with blanks between."
+    )
     auth: Literal["off", "required"] | None = Field(
         default=None,
         description="Whether the API asks who calls. Unset: only if it listens beyond "
@@ -351,5 +369,17 @@ class Settings(BaseSettings):
     def _check_jwks_for_issuer(self) -> Self:
         if (self.jwt_issuer is None) != (self.jwt_jwks is None):
             msg = "POP_JWT_ISSUER and POP_JWT_JWKS go together: set both, or neither"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _complete_issuer(self) -> Self:
+        if self.oidc_issuer is None:
+            return self
+        if not (self.oidc_client_id and self.oidc_redirect_url and self.jwt_issuer):
+            msg = (
+                "POP_OIDC_ISSUER needs POP_OIDC_CLIENT_ID, POP_OIDC_REDIRECT_URL, and "
+                "POP_JWT_ISSUER with POP_JWT_JWKS, by which the API takes its tokens"
+            )
             raise ValueError(msg)
         return self

@@ -33,6 +33,7 @@ from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
 if TYPE_CHECKING:
+    from pop_stream.console.oidc import OidcConfig
     from pop_stream.postgres.pool import Pool
 
 
@@ -75,8 +76,25 @@ def _add_console(app: web.Application, settings: Settings, urls: list[str]) -> N
         signs_in=settings.requires_authentication,
         session=settings.console_session,
         hosts=settings.api_names,
+        oidc=_oidc(settings),
     )
     mount(app, config)
+
+
+def _oidc(settings: Settings) -> "OidcConfig | None":
+    """The issuer where viewers may sign in, if there is one."""
+    from pop_stream.console.oidc import OidcConfig
+
+    if settings.oidc_issuer is None:
+        return None
+    secret = settings.oidc_client_secret
+    return OidcConfig(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id,
+        client_secret=secret.get_secret_value() if secret else None,
+        redirect_url=settings.oidc_redirect_url,
+        scopes=settings.oidc_scopes,
+    )
 
 
 async def _serve_console(settings: Settings, urls: list[str]) -> None:

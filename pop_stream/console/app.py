@@ -32,6 +32,7 @@ from pop_stream.client import (
     ApiUnavailableError,
 )
 from pop_stream.console import live
+from pop_stream.console.oidc import PENDING_S, OidcConfig, OidcSignIn
 from pop_stream.console.pages.agenda import act, agenda
 from pop_stream.console.pages.agendas import agendas, command_all
 from pop_stream.console.pages.dead_letters import (
@@ -53,6 +54,7 @@ from pop_stream.model.errors import (
     IssuesError,
     NotFoundError,
     PopStreamError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from pop_stream.model.identity import Role
@@ -60,6 +62,7 @@ from pop_stream.model.identity import Role
 _log = structlog.get_logger()
 
 COOKIE: Final = "__Host-pop-session"
+SIGN_IN_COOKIE: Final = "__Host-pop-sign-in"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
 _MAX_FORM: Final = 256 * 1024
@@ -137,6 +140,7 @@ class ConsoleConfig:
         signs_in: Whether viewers sign in; without, the API asks nobody who calls.
         session: How long a viewer stays signed in.
         hosts: Names of this site, beside `localhost` and addresses.
+        oidc: The issuer where viewers may sign in; None if keys alone are taken.
     """
 
     base: str
@@ -144,6 +148,7 @@ class ConsoleConfig:
     signs_in: bool
     session: timedelta
     hosts: tuple[str, ...] = ()
+    oidc: OidcConfig | None = None
 
 
 class Console:
@@ -164,6 +169,7 @@ class Console:
         self._findings = FindingsCache(now)
         self._renderer = Renderer(config.base)
         self._foreign_pages = ForeignPages(config.hosts)
+        self._oidc = OidcSignIn(config.oidc, now) if config.oidc else None
         self._open_session: Session | None = None
         self._streams = live.Streams()
         self._static = {name: _static_file(name) for name in _STATIC}
@@ -199,6 +205,8 @@ class Console:
             router.add_post(path, self._takes(handler))
         router.add_get("/sign-in", self._guarded(self._get_sign_in))
         router.add_post("/sign-in", self._guarded(self._post_sign_in))
+        router.add_get("/sign-in/issuer", self._guarded(self._get_issuer))
+        router.add_get("/sign-in/callback", self._guarded(self._get_callback))
         router.add_post("/sign-out", self._guarded(self._post_sign_out))
         router.add_post("/theme", self._guarded(self._post_theme))
         app.on_shutdown.append(self._close_streams)
@@ -295,7 +303,7 @@ class Console:
     async def _get_sign_in(self, request: web.Request) -> web.StreamResponse:
         if await self._session(request) is not None:
             return _see_other(f"{self._config.base}/")
-        return self._answer(request, _sign_in_page(request.query.get("back", "")), None)
+        return self._answer(request, self._sign_in_page(request.query.get("back", "")), None)
 
     async def _post_sign_in(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
@@ -303,9 +311,55 @@ class Console:
         try:
             caller = await (await self._clients.of(token)).caller()
         except (ApiUnauthenticatedError, ApiForbiddenError, ApiRefusedError) as error:
-            return self._answer(request, _sign_in_page(back, fault=str(error)), None)
+            return self._answer(request, self._sign_in_page(back, fault=str(error)), None)
         session_id, _ = self._sessions.begin(caller, token)
         response = _see_other(self._own_address(back))
+        self._set_session(response, session_id)
+        return response
+
+    async def _get_issuer(self, request: web.Request) -> web.StreamResponse:
+        """Send the viewer to the issuer, and know the browser again when it comes back."""
+        if self._oidc is None:
+            raise web.HTTPNotFound
+        begun = await self._oidc.begin(self._own_address(request.query.get("back", "")))
+        headers = {**_HEADERS, "Location": begun.address}
+        response = web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
+        # Lax: the issuer's page sends the browser back, and a strict cookie stays out of that.
+        response.set_cookie(
+            SIGN_IN_COOKIE,
+            begun.browser,
+            max_age=int(PENDING_S),
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="Lax",
+        )
+        return response
+
+    async def _get_callback(self, request: web.Request) -> web.StreamResponse:
+        """Exchange the issuer's answer for a session."""
+        if self._oidc is None:
+            raise web.HTTPNotFound
+        try:
+            token, back = await self._oidc.finish(
+                dict(request.query), request.cookies.get(SIGN_IN_COOKIE, "")
+            )
+            caller = await (await self._clients.of(token)).caller()
+        except (UnauthenticatedError, ApiUnauthenticatedError, ApiForbiddenError) as error:
+            return self._answer(request, self._sign_in_page("", fault=str(error)), None)
+        session_id, _ = self._sessions.begin(caller, token)
+        # A page, not a redirection: the browser sends a strict cookie only where a page of
+        # this site leads it.
+        response = self._answer(
+            request, Page("signed_in.html", "Signed in", {"back": back}), None
+        )
+        self._set_session(response, session_id)
+        response.del_cookie(
+            SIGN_IN_COOKIE, path="/", secure=True, httponly=True, samesite="Lax"
+        )
+        return response
+
+    def _set_session(self, response: web.StreamResponse, session_id: str) -> None:
         response.set_cookie(
             COOKIE,
             session_id,
@@ -315,7 +369,12 @@ class Console:
             httponly=True,
             samesite="Strict",
         )
-        return response
+
+    def _sign_in_page(self, back: str, *, fault: str = "") -> Page:
+        status = HTTPStatus.UNAUTHORIZED if fault else HTTPStatus.OK
+        issuer = urlsplit(self._config.oidc.issuer).netloc if self._config.oidc else ""
+        values = {"back": back, "fault": fault, "issuer": issuer}
+        return Page("sign_in.html", "Sign in", values, status=status)
 
     async def _post_sign_out(self, request: web.Request) -> web.StreamResponse:
         session = await self._session(request)
@@ -408,13 +467,17 @@ class Console:
         )
 
 
-def mount(app: web.Application, config: ConsoleConfig) -> None:
+def mount(
+    app: web.Application,
+    config: ConsoleConfig,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
     """Have an application serve the console, and lead from its root there."""
 
     async def lead(_: web.Request) -> web.StreamResponse:
         return _see_other(f"{config.base}/")
 
-    app.add_subapp(config.base, Console(config).application())
+    app.add_subapp(config.base, Console(config, now).application())
     for path in ("/", config.base):
         app.router.add_get(path, lead)
 
@@ -429,11 +492,6 @@ def _see_other(address: str) -> web.Response:
         address = "/"
     headers = {**_HEADERS, "Location": address}
     return web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
-
-
-def _sign_in_page(back: str, *, fault: str = "") -> Page:
-    status = HTTPStatus.UNAUTHORIZED if fault else HTTPStatus.OK
-    return Page("sign_in.html", "Sign in", {"back": back, "fault": fault}, status=status)
 
 
 def _fault_page(correlation: str) -> Page:

@@ -42,7 +42,8 @@ from agendas
 where agenda_id = any($1::text[]) and ended_at is not null;
 
 -- name: seed_agendas
--- Agendas that have ended, one a second up to now, by number; of so many in all.
+-- Agendas that have ended, by number, of so many in all: over twenty days up to now, so that
+-- retention leaves them.
 insert into agendas (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, lease_ms, accepted_at, emitted_at,
@@ -71,10 +72,10 @@ select
     '',
     'puller-' || number % 7,
     60000,
-    now() - ($3 - number) * interval '1 second',
-    now() - ($3 - number) * interval '1 second',
-    now() - ($3 - number) * interval '1 second',
-    now() - ($3 - number - 1) * interval '1 second',
+    now() - ($3::bigint - number) * (interval '20 days' / $3),
+    now() - ($3 - number) * (interval '20 days' / $3),
+    now() - ($3 - number) * (interval '20 days' / $3),
+    now() - ($3 - number) * (interval '20 days' / $3),
     case when number % 10 = 0 then 'order-' || number end
 from generate_series($1::bigint, $2::bigint) as number;
 
@@ -94,7 +95,7 @@ select
     end,
     'attempt 3: no such file or directory',
     'scheduler',
-    now() - number * interval '1 second',
+    now() - number % 1000000 * interval '1 second',
     'customer-' || number % 10,
     'bench-' || number,
     'pop.insight.bench',
