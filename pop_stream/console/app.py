@@ -21,17 +21,13 @@ from multidict import MultiMapping
 
 from pop_stream.api.http.access import ForeignPages
 from pop_stream.api.http.correlation import correlation_id
-from pop_stream.api_models.keys import CallerView
 from pop_stream.client import (
-    ApiConflictError,
-    ApiError,
     ApiForbiddenError,
-    ApiNotFoundError,
     ApiRefusedError,
     ApiUnauthenticatedError,
-    ApiUnavailableError,
 )
 from pop_stream.console import live
+from pop_stream.console.layout import error_page, fault_page, navigation_of, notice_of
 from pop_stream.console.oidc import PENDING_S, OidcConfig, OidcSignIn
 from pop_stream.console.pages.agenda import act, agenda
 from pop_stream.console.pages.agendas import agendas, command_all
@@ -51,13 +47,9 @@ from pop_stream.console.sessions import Session, Sessions
 from pop_stream.console.viewing import Clients, FindingsCache, PageView, QueueCache
 from pop_stream.model.errors import (
     ForbiddenError,
-    IssuesError,
-    NotFoundError,
     PopStreamError,
     UnauthenticatedError,
-    UnavailableError,
 )
-from pop_stream.model.identity import Role
 
 _log = structlog.get_logger()
 
@@ -66,28 +58,6 @@ SIGN_IN_COOKIE: Final = "__Host-pop-sign-in"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
 _MAX_FORM: Final = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class NavigationEntry:
-    """A page that the navigation leads to.
-
-    Attributes:
-        key: Its keyboard shortcut.
-        role: Of a customer's viewer who is shown it; None for no customer.
-        operator_role: Of an operator who is.
-    """
-
-    path: str
-    name: str
-    key: str
-    role: Role | None = Role.READ
-    operator_role: Role = Role.READ
-
-    def is_for(self, caller: CallerView) -> bool:
-        """Whether a viewer is shown it."""
-        role = self.operator_role if caller.customer_id is None else self.role
-        return role in caller.roles
 
 
 _POLICY: Final = (
@@ -106,25 +76,7 @@ _STATIC: Final[Mapping[str, str]] = {
     "console.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-_NAVIGATION: Final = (
-    NavigationEntry("/", "Overview", "o"),
-    NavigationEntry("/agendas", "Agendas", "a"),
-    NavigationEntry("/dead-letters", "Dead letters", "d"),
-    NavigationEntry("/pullers", "Pullers", "p", role=None),
-    NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
-    NavigationEntry("/audit", "Audit", "u", role=None, operator_role=Role.ADMIN),
-    NavigationEntry("/doctor", "Doctor", "h", role=None, operator_role=Role.ADMIN),
-)
 _NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light": "auto"}
-_ON_ITS_WAY: Final = frozenset(
-    {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
-)
-_DONE: Final[Mapping[str, str]] = {
-    "redrive": "It is redriven: what it is about is tried again.",
-    "discard": "It is discarded.",
-    "revoke": "The key is revoked; every process refuses it within two seconds.",
-}
-
 PageMaker = Callable[[PageView], Awaitable[Page]]
 
 FormHandler = Callable[[PageView, MultiMapping[str]], Awaitable[Page | str]]
@@ -269,14 +221,14 @@ class Console:
                 self._sessions.end(request.cookies.get(COOKIE, ""))
                 return self._to_sign_in(request)
             except PopStreamError as error:
-                return self._answer(request, _error_page(error), None)
+                return self._answer(request, error_page(error), None)
             except web.HTTPException:
                 raise
             except Exception:
                 if request.writer.output_size:
                     raise  # an answer has begun: all that is left is to cut the connection
                 _log.exception("console.failed", path=request.path)
-                return self._answer(request, _fault_page(correlation_id(request)), None)
+                return self._answer(request, fault_page(correlation_id(request)), None)
 
         return guarded
 
@@ -437,11 +389,6 @@ class Console:
 
     def _common(self, request: web.Request, session: Session | None) -> dict[str, Any]:
         caller = session.caller if session else None
-        did, count = request.query.get("did", ""), request.query.get("count", "")
-        notice = _DONE.get(did, "")
-        if did in _ON_ITS_WAY:
-            many = f" for {count} agendas" if count.isdecimal() else ""
-            notice = f"{did.capitalize()} is on its way{many}."
         theme = request.cookies.get(THEME, "auto")
         theme = theme if theme in _NEXT_THEME else "auto"
         here = request.path.removeprefix(self._config.base) or "/"
@@ -449,13 +396,13 @@ class Console:
             "caller": caller,
             "csrf": session.csrf if session else "",
             "signs_in": self._config.signs_in,
-            "navigation": [one for one in _NAVIGATION if caller and one.is_for(caller)],
+            "navigation": navigation_of(caller),
             "here": here,
             "address": request.path_qs if request.method == "GET" else self._config.base,
             "theme": theme,
             "next_theme": _NEXT_THEME[theme],
             "version": self._version,
-            "notice": notice,
+            "notice": notice_of(request.query.get("did", ""), request.query.get("count", "")),
         }
 
     def _answer(
@@ -492,40 +439,3 @@ def _see_other(address: str) -> web.Response:
         address = "/"
     headers = {**_HEADERS, "Location": address}
     return web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
-
-
-def _fault_page(correlation: str) -> Page:
-    values = {
-        "detail": "The fault is on this side.",
-        "issues": (),
-        "correlation_id": correlation,
-    }
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return Page("error.html", "This page could not be made", values, status=status)
-
-
-_STATUS: Final[tuple[tuple[type[PopStreamError], HTTPStatus, str], ...]] = (
-    (NotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
-    (ApiNotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
-    (ForbiddenError, HTTPStatus.FORBIDDEN, "Not allowed"),
-    (ApiForbiddenError, HTTPStatus.FORBIDDEN, "Not allowed"),
-    (ApiConflictError, HTTPStatus.CONFLICT, "Too late, or changed meanwhile"),
-    (IssuesError, HTTPStatus.UNPROCESSABLE_ENTITY, "This cannot be done as it is"),
-    (ApiRefusedError, HTTPStatus.UNPROCESSABLE_ENTITY, "This cannot be done as it is"),
-    (ApiUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "Not to be had just now"),
-    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "Not to be had just now"),
-    (ApiError, HTTPStatus.BAD_GATEWAY, "The API has a fault"),
-)
-
-
-def _error_page(error: PopStreamError) -> Page:
-    status, title = next(
-        ((status, title) for kind, status, title in _STATUS if isinstance(error, kind)),
-        (HTTPStatus.BAD_REQUEST, "This cannot be done"),
-    )
-    values = {
-        "detail": str(error),
-        "issues": getattr(error, "issues", ()),
-        "correlation_id": getattr(error, "correlation_id", None),
-    }
-    return Page("error.html", title, values, status=status)

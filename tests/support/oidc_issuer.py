@@ -16,7 +16,7 @@ from bearer_tokens import RSA, jwk, token
 
 @dataclass
 class OidcIssuer:
-    """Signs everybody in who asks, with the claims that it is told.
+    """Signs everybody in who asks, with the claims that a test gives it.
 
     Attributes:
         claims: Of the tokens, beside issuer, audience and nonce.
