@@ -22,6 +22,7 @@ from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
 from memory_pullers import MemoryPullers
+from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
 from yarl import URL
 
@@ -33,6 +34,7 @@ from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
@@ -215,6 +217,7 @@ def ports() -> ApiPorts:
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
         pullers=MemoryPullers(),
+        signals=MemorySignals(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -226,9 +229,10 @@ async def open_api(
     timing: StreamTiming = QUICK,
     quota_ledger: QuotaLedger | None = None,
     authenticator: RequestAuthenticator | None = None,
+    policies: Sequence[AdmissionPolicy] = BUILT_IN,
     **settings: Any,
 ) -> AsyncIterator[ApiUnderTest]:
-    behind = replace(ports(), quota_ledger=quota_ledger)
+    behind = replace(ports(), quota_ledger=quota_ledger, policies=policies)
     if authenticator is not None:
         behind = replace(behind, authenticator=authenticator)
     app = create_app(behind, Settings(**settings), timing=timing)

@@ -27,6 +27,7 @@ from pop_stream.model.template import (
 )
 from pop_stream.model.tenancy import display_id
 from pop_stream.model.validation import issues_of, without_nul
+from pop_stream.policy.ingress.policies import Defer, Deny
 from pop_stream.ports.summaries import SummaryReader
 
 _NOTHING: Final = b"{}"
@@ -60,14 +61,14 @@ class TemplateRunEndpoints:
     async def run(self, request: web.Request) -> web.Response:
         """Submit the agenda that the template makes of the body."""
         query = read_query(request, SubmissionQuery)
-        agenda = await self._expanded(request)
-        accepted = self._validator.accept(agenda, principal_of(request))
+        agenda, template = await self._expanded(request)
+        accepted = self._validator.accept(agenda, principal_of(request), template)
         return await self._submissions.submit(accepted, query)
 
     async def preview(self, request: web.Request) -> web.Response:
         """Show that agenda, and where it would go, and submit nothing."""
-        agenda = await self._expanded(request)
-        insight_id, issues = self._routed(agenda)
+        agenda, template = await self._expanded(request)
+        insight_id, issues = self._routed(agenda, template)
         made = submitted(encode_agenda(agenda), principal_of(request).customer_id)
         shown = Preview(agenda=made, insight_id=insight_id, issues=issues)
         return json_response(shown, status=HTTPStatus.OK)
@@ -114,13 +115,22 @@ class TemplateRunEndpoints:
         )
         return json_response(shown, status=HTTPStatus.OK)
 
-    def _routed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
+    def _routed(
+        self, agenda: Agenda, template: AgendaTemplate | None = None
+    ) -> tuple[str | None, tuple[Issue, ...]]:
         try:
-            return self._validator.router.route(agenda), ()
+            insight_id = self._validator.router.route(agenda)
         except SubmissionError as error:
             return None, error.issues
+        match self._validator.verdict(agenda, insight_id, template):
+            case Deny(issues):
+                return insight_id, tuple(issues)
+            case Defer(reason):
+                return insight_id, (Issue("hold", "true", f"it would be held: {reason}"),)
+            case _:
+                return insight_id, ()
 
-    async def _expanded(self, request: web.Request) -> Agenda:
+    async def _expanded(self, request: web.Request) -> tuple[Agenda, AgendaTemplate]:
         async with self._body_reader.read(request) as raw:
             call = _parse(bytes(raw) or _NOTHING)
         stored = await self._templates.find(request)
@@ -130,7 +140,7 @@ class TemplateRunEndpoints:
         call = with_own_customer(call, principal.customer_id)
         agenda = expand(stored.definition, call, version=stored.version)
         self._validator.check_customer(principal, agenda.customer_id)
-        return agenda
+        return agenda, stored.definition
 
 
 def _parse(raw: bytes) -> TemplateCall:
