@@ -37,6 +37,7 @@ from pop_stream.api.submissions.submissions import (
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
+from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
@@ -259,6 +260,7 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         lambda: ports.new_id(ports.clock.now()),
         largest=settings.max_agenda_bytes,
         defined_only=settings.defined_customers_only,
+        resolvers=period_resolvers(),
         policies=ports.policies,
     )
 

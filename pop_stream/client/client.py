@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import HealthReportView, QueueView
-from pop_stream.api_models.submissions import AcceptedAgenda, Preview
+from pop_stream.api_models.submissions import AcceptedAgenda, Preview, SplitPreview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
 from pop_stream.client.content import decoded, is_named, to_json
@@ -185,6 +185,26 @@ class TemplateCalls(DefinitionCalls[AgendaTemplate]):
             "agenda-templates",
             template_id,
             "preview",
+            body=to_json({} if call is None else call),
+            is_repeatable=True,
+        )
+
+    async def preview_split(
+        self, template_id: str, call: TemplateCall | Mapping[str, Any] | None = None
+    ) -> SplitPreview:
+        """How many agendas a run would be divided among; nothing is submitted.
+
+        Raises:
+            NotFoundError: If there is no template, or none that the caller may see.
+            ApiRefusedError: If the template does not divide its runs, or the payload cannot be
+                divided; `issues` say why.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            SplitPreview,
+            "agenda-templates",
+            template_id,
+            "split-preview",
             body=to_json({} if call is None else call),
             is_repeatable=True,
         )

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 from msgspec import Raw
 
+from pop_stream.extensions import period_resolvers
 from pop_stream.ingest.sender_authentication import (
     KafkaSubmissionQuota,
     SenderAuthenticator,
@@ -129,6 +130,7 @@ class Ingest:
             if quota_gossip is None
             else KafkaSubmissionQuota(quota_gossip.quota_ledger, self._signer)
         )
+        self._resolvers = period_resolvers()
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
@@ -232,6 +234,7 @@ class Ingest:
             max_agenda_bytes=self._settings.max_agenda_bytes,
             defined_customers_only=self._settings.defined_customers_only,
             quota=self._quota,
+            resolvers=self._resolvers,
             policies=self._policies,
         )
 

@@ -37,6 +37,7 @@ from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.admission import Admission, Standing, Submission
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
 
@@ -200,10 +201,11 @@ class SubmissionProcessor:
         max_agenda_bytes: Of an agenda as it was submitted.
         defined_customers_only: Whether those of other customers are refused.
         quota: Asked for every sound agenda; None lets all in.
+        resolvers: Of periods, for templates that divide their runs.
         policies: Asked about every sound agenda before that.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a submission is judged by
         self,
         topics: Topics,
         definitions: Definitions,
@@ -211,6 +213,7 @@ class SubmissionProcessor:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         quota: KafkaSubmissionQuota | None = None,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
         self._topics = topics
@@ -218,6 +221,7 @@ class SubmissionProcessor:
             definitions,
             max_agenda_bytes=max_agenda_bytes,
             defined_customers_only=defined_customers_only,
+            resolvers=resolvers,
             policies=policies,
         )
         self._quota = quota
@@ -229,6 +233,7 @@ class SubmissionProcessor:
             max_agenda_bytes=self._admission.max_agenda_bytes,
             defined_customers_only=self._admission.defined_customers_only,
             before=self._admission,
+            resolvers=self._admission.resolvers,
             policies=self._admission.policies,
         )
 

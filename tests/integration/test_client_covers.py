@@ -168,6 +168,11 @@ async def _templates(client):
     await client.templates.create(TEMPLATE)
     assert (await client.templates.preview("scan")).insight_id == "files"
     yield "previewTemplate"
+    divided = {**TEMPLATE, "id": "divided", "split": {"attributes": ["store"]}}
+    await client.templates.create(divided)
+    payload = {"url": "x", "stores": [1, 2], "isolate_stores": True}
+    assert (await client.templates.preview_split("divided", {"payload": payload})).children == 2
+    yield "previewSplit"
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0

@@ -13,6 +13,7 @@ from pop_stream.model.template import AgendaTemplate
 from pop_stream.policy.ingress.admission import Admission, Submission
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, Verdict
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.definitions import DefinitionSource
 
 
@@ -25,6 +26,10 @@ class SubmissionValidator:
         largest: Most bytes of one agenda, as sent and as published.
         defined_only: Whether agendas of customers that are not defined are refused.
         policies: Asked about every agenda.
+        resolvers: Of periods, for templates that divide their runs.
+
+    Attributes:
+        resolvers: The same.
     """
 
     def __init__(
@@ -34,6 +39,7 @@ class SubmissionValidator:
         *,
         largest: int,
         defined_only: bool,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
         self._policies = policies
@@ -41,6 +47,7 @@ class SubmissionValidator:
         self._new_id = new_id
         self._largest = largest
         self._defined_only = defined_only
+        self.resolvers = resolvers
         self._admission = Admission(
             Definitions(),
             max_agenda_bytes=largest,
@@ -135,6 +142,7 @@ class SubmissionValidator:
                 max_agenda_bytes=self._largest,
                 defined_customers_only=self._defined_only,
                 before=self._admission,
+                resolvers=self.resolvers,
                 policies=self._policies,
             )
         return self._admission

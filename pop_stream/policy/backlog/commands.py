@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason
 from pop_stream.model.events.scheduling import Command
 from pop_stream.policy.backlog.agenda_index import EMITTED, HELD, NO_OVERRIDES, READY, WAITING
+from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
 
 MAX_DUE: Final = 1_000
@@ -45,6 +46,7 @@ class BacklogCommands:
             "release": self._release,
             "reprioritise": self._reprioritise,
             "wake": self._wake,
+            "fail": self._fail,
         }
 
     def apply(self, command: Command, now: float) -> bool:
@@ -177,6 +179,18 @@ class BacklogCommands:
         else:
             is_due = state == HELD and known.why == "not_yet"
             backlog.set_overrides(ref, replace(overrides, due=0.0) if is_due else overrides)
+        return True
+
+    def _fail(self, ref: int, command: Command, now: float) -> bool:
+        """What it waited for before its first attempt has not come: it fails, if it is held."""
+        backlog = self._backlog
+        if backlog.index.state(ref) != HELD:
+            return False
+        attempt = backlog.index.attempt(ref)
+        failed = FailedAgenda(ref, command.agenda_id, attempt, "wait_timed_out", command.reason)
+        backlog.dequeue(ref)
+        backlog.outbox.exhausted(failed, now)
+        backlog.forget(ref)
         return True
 
 

@@ -30,7 +30,6 @@ from pop_stream.model.template import (
     TEMPLATE_RUN,
     AgendaTemplate,
     TemplateRun,
-    expand,
     with_own_customer,
 )
 from pop_stream.model.tenancy import candidate_ids, display_id, qualified_id
@@ -49,6 +48,8 @@ from pop_stream.policy.ingress.policies import (
     decide,
 )
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.parent import expand_run
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 
 _TEMPLATE_MARK: Final = b'"template_id"'
 
@@ -64,6 +65,8 @@ def parse_submission(
     data: bytes | bytearray,
     templates: Mapping[str, VersionedTemplate],
     principal: Principal = ANYONE,
+    *,
+    resolvers: PeriodResolvers = BUILT_IN_PERIODS,
 ) -> Agenda:
     """The agenda that a submission's JSON stands for.
 
@@ -72,6 +75,7 @@ def parse_submission(
         templates: Those in force, by id.
         principal: Who submits it; a customer meets only templates that it sees, by the ids
             that it calls them, and runs them for itself if it names nobody.
+        resolvers: Of periods, for templates that divide their runs.
 
     Raises:
         SubmissionError: With one issue per fault.
@@ -93,7 +97,7 @@ def parse_submission(
     # Before it is expanded: what a template finds wrong with a run reveals the template.
     if known is None or (named is not None and not known.template.serves(named)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
-    agenda = expand(known.template, run, version=known.version)
+    agenda = expand_run(known.template, run, version=known.version, resolvers=resolvers)
     if not known.template.serves(agenda.customer_id):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     return agenda
@@ -219,6 +223,7 @@ class Admission:
         max_agenda_bytes: Of an agenda as it is sent.
         defined_customers_only: Whether agendas of customers that are not defined are refused.
         before: By older definitions; its router goes on if only templates have changed.
+        resolvers: Of periods, for templates that divide their runs.
         policies: Asked about every agenda that is sound and has an insight.
 
     Attributes:
@@ -234,6 +239,7 @@ class Admission:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         before: "Admission | None" = None,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
         self.policies = policies
@@ -249,6 +255,7 @@ class Admission:
             )
         )
         self._templates = definitions.templates
+        self.resolvers: PeriodResolvers = resolvers
         self.has_policies = any(one not in BUILT_IN for one in policies) or not asks_nothing(
             _gates(definitions)
         )
@@ -300,7 +307,7 @@ class Admission:
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        return parse_submission(raw, self._templates, principal)
+        return parse_submission(raw, self._templates, principal, resolvers=self.resolvers)
 
     def admit_agenda(
         self,

@@ -228,6 +228,7 @@ class AgendaRun:
             customer_id=emitted.customer_id,
             insight_id=emitted.insight_id,
             link_id=agenda.link_id,
+            parent_id=agenda.parent_id,
             attempt=emitted.attempt,
             trace=agenda.trace,
             expires_at=agenda.expires_at,

@@ -1,13 +1,15 @@
-"""Handlers that come with the library: `noop`, `append`, `http`, `command`, and `waiting`."""
+"""Built in: `noop`, `append`, `http`, `command`, `split`, and those of `waiting`."""
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from pop_stream.model.errors import SubmissionError
+from pop_stream.policy.splitting.parent import SPLIT
 from pop_stream.puller.handlers.command import CommandHandler
 from pop_stream.puller.handlers.errors import FinalError, read_payload
 from pop_stream.puller.handlers.http import HttpHandler
 from pop_stream.puller.handlers.invocation import OperationCall
 from pop_stream.puller.handlers.registry import Handlers
+from pop_stream.puller.handlers.split import SplitHandler
 from pop_stream.puller.handlers.waiting import add_waiting
 from pop_stream.settings import Settings
 
@@ -25,7 +27,8 @@ def builtin(settings: Settings) -> Handlers:
 
     Args:
         settings: `allowed_commands` says what `command` may run, by default nothing;
-            `http_networks` which internal networks `http` may call, by default none.
+            `http_networks` which internal networks `http` may call, by default none;
+            `api_url` and `api_token` where and as whom `split` submits.
     """
     handlers = Handlers()
     http = HttpHandler(settings.http_networks)
@@ -35,6 +38,9 @@ def builtin(settings: Settings) -> Handlers:
     handlers.handler("append")(append)
     handlers.handler("http")(http)
     handlers.handler("command")(CommandHandler(settings.allowed_commands))
+    split = SplitHandler(settings)
+    handlers.on_stop(split.close)
+    handlers.handler(SPLIT)(split)
     return handlers
 
 

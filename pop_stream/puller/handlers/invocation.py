@@ -53,6 +53,7 @@ class _OperationCallBase:
             same result share it, so read it, do not change it.
         params: Settings for the handler, as submitted.
         link_id: Of the agenda, if it has one.
+        parent_id: Of the agenda that submitted it, if one did.
         attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
         tries: From 1; above it, an earlier try in this attempt failed.
         trace: Trace context and correlation id of the request the agenda came from, to hand
@@ -71,6 +72,7 @@ class _OperationCallBase:
     customer_id: str
     insight_id: str
     link_id: str | None = None
+    parent_id: str | None = None
     attempt: int
     tries: int = 1
     trace: Trace | None = None
@@ -197,6 +199,7 @@ class AttemptContext:
     customer_id: str
     insight_id: str
     link_id: str | None
+    parent_id: str | None
     attempt: int
     trace: Trace | None
     expires_at: datetime | None
@@ -265,6 +268,7 @@ def _call(
         "customer_id": attempt_context.customer_id,
         "insight_id": attempt_context.insight_id,
         "link_id": attempt_context.link_id,
+        "parent_id": attempt_context.parent_id,
         "attempt": attempt_context.attempt,
         "trace": attempt_context.trace,
         "tries": one.tries,
