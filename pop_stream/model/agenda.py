@@ -26,7 +26,7 @@ from pydantic import (
 from pop_stream.model import references
 from pop_stream.model.dedupe import Dedupe
 from pop_stream.model.errors import Issue, SubmissionError
-from pop_stream.model.events.base import DedupeRule
+from pop_stream.model.events.base import MAX_RANK, DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
@@ -121,7 +121,7 @@ class Agenda(BaseModel):
         default=DEFAULT_PRIORITY,
         description="1 is most urgent, 9 least; orders a customer's own work only.",
     )
-    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] = Field(
+    rank: Annotated[int, Field(ge=0, le=MAX_RANK), WHOLE_NUMBER] = Field(
         default=0, description="Among a customer's agendas of one priority, least first."
     )
     fairness_key: Annotated[
