@@ -23,6 +23,7 @@ from pop_stream.api.http.server import Metrics, add_correlation_id, around_reque
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
+from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
 from pop_stream.api.submissions.duplicates import DuplicateFinder
@@ -52,6 +53,7 @@ from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
 from pop_stream.ports.signals import SignalStore
 from pop_stream.ports.summaries import SummaryReader
@@ -87,6 +89,7 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    pullers: PullerReader
     signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
@@ -149,6 +152,7 @@ def _endpoints(
         commands=_commands(ports, settings, body_reader),
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
+        pullers=PullerEndpoints(ports.pullers),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
@@ -156,11 +160,7 @@ def _endpoints(
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
-            definitions["template"],
-            validator,
-            submissions,
-            ports.summaries,
-            body_reader,
+            definitions["template"], validator, submissions, ports.summaries, body_reader
         ),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
