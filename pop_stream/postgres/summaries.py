@@ -28,6 +28,7 @@ from pop_stream.policy.lifecycle.webhooks import webhook_payload
 from pop_stream.ports.summaries import FoldedBatch, SummaryChange
 from pop_stream.postgres.conditions import add_waits
 from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.postgres.pullers import PullerSign, PullerSigns, record_pullers
 from pop_stream.postgres.summary_rows import (
     Row,
     agenda_row,
@@ -192,6 +193,7 @@ class PostgresSummaries:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
         self._cache = SummaryCache()
+        self._puller_signs = PullerSigns()
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         """The offset to read next, by partition; see the port."""
@@ -209,7 +211,8 @@ class PostgresSummaries:
         for event in lifecycle:
             events_by_agenda[event.agenda_id].append(event)
         try:
-            changes, skipped = await self._fold(topic, spans, events_by_agenda)
+            signs = self._puller_signs.due(lifecycle)
+            changes, skipped = await self._fold(topic, spans, events_by_agenda, signs)
         except BaseException:
             self._cache.clear()
             raise
@@ -255,6 +258,7 @@ class PostgresSummaries:
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         events_by_agenda: _EventsByAgenda,
+        signs: Sequence[PullerSign],
     ) -> tuple[Sequence[_Change], int]:
         async with acquire_connection(self._pool) as connection:
             for tries in range(_TRIES):
@@ -270,6 +274,7 @@ class PostgresSummaries:
                             known = await self._known(connection, events_by_agenda)
                         changes, skipped = _changes(known, events_by_agenda)
                         await _write(connection, changes)
+                        await record_pullers(connection, signs)
                 except _VersionConflictError:
                     continue
                 return changes, skipped

@@ -272,7 +272,7 @@ RULES_OF = {
         "putSchedule", "patchSchedule", "deleteSchedule",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics"),
+    **_rules("operators", READ, "getMetrics", "listPullers"),
     **_rules(
         "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
         "patchCustomer",
