@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import QueueDescribed
 
 
@@ -15,6 +16,7 @@ class QueueQueries(Protocol):
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
+        dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         """The state of an insight's queue, and of an agenda in it if one is named.
 
@@ -25,6 +27,8 @@ class QueueQueries(Protocol):
                 most `MAX_QUERIED_AGENDAS`.
             tracked_after: The reply also lists agendas that the scheduler holds after this
                 place, as many as fit; -1 begins with the first, None lists none.
+            dedupe: The reply says for which of these an agenda that came now would be a
+                duplicate; at most `MAX_QUERIED_AGENDAS`.
 
         Raises:
             UnavailableError: If no scheduler answers in time.

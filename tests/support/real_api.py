@@ -20,6 +20,7 @@ from pop_stream.client import Client
 from pop_stream.clock import WallClock
 from pop_stream.composition.api import open_ports
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 from pop_stream.model.events.scheduling import QueueDescribed
 from pop_stream.model.identity import ALL_ROLES, ANYONE
@@ -51,7 +52,11 @@ class IdleScheduler:
     """Says of every insight that nothing waits in it."""
 
     async def ask(
-        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+        self,
+        insight_id: str,
+        agenda_id: str = "",
+        agenda_ids: Sequence[str] = (),
+        dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         return QueueDescribed(
             insight_id=insight_id,
