@@ -219,6 +219,11 @@ INSIGHT: Final = Board(
                     ],
                 ),
                 Panel(
+                    "Health",
+                    "percentunit",
+                    [gauge("pop_insight_health", "insight", _IN, "min")],
+                ),
+                Panel(
                     "Emitted and claimed",
                     "ops",
                     [
