@@ -20,8 +20,8 @@ LEVELS = {
     one["record"] for group in RULES["groups"] for one in group["rules"] if "record" in one
 }
 METRICS = {name: kind for part in documented().values() for name, (kind, _) in part.items()}
-FUNCTIONS = {"absent", "avg", "by", "histogram_quantile", "increase", "max", "min", "on", "or", "and",
-             "rate", "sum", "time", "vector"}  # fmt: skip
+FUNCTIONS = {"absent", "avg", "by", "histogram_quantile", "increase", "max", "min", "on", "or",
+             "and", "rate", "sum", "time", "vector"}  # fmt: skip
 
 
 def expressions(dashboard):
