@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pop_stream.devserver.supervisor import RestartPolicy
-from pop_stream.model.definitions import Insight, parse_definitions_file
+from pop_stream.model.definitions import Insight
+from pop_stream.model.definitions_file import parse_definitions_file
 from pop_stream.operations.errors import UsageError
 
 

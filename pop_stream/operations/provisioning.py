@@ -9,7 +9,8 @@ from typing import Final
 from pop_stream.kafka import connections, topics
 from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.topics import Topics, fetch_retention
-from pop_stream.model.definitions import Definition, definition_key, parse_definitions_file
+from pop_stream.model.definitions import Definition, definition_key
+from pop_stream.model.definitions_file import parse_definitions_file
 from pop_stream.model.errors import DefinitionError
 from pop_stream.model.identity import ALL_ROLES, Principal
 from pop_stream.model.revisions import Author, put

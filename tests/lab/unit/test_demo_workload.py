@@ -11,7 +11,8 @@ import pop_stream.lab.demo.run
 from pop_stream.lab.demo.handlers import handlers
 from pop_stream.lab.demo.workload import FLOOD, QUIET, WEIGHTS, source_files, warm_up, workload
 from pop_stream.model.agenda import parse_agenda
-from pop_stream.model.definitions import Customer, Insight, parse_definitions_file
+from pop_stream.model.definitions import Customer, Insight
+from pop_stream.model.definitions_file import parse_definitions_file
 from pop_stream.policy.ingress.routing import InsightRouter
 
 DEFINITIONS = Path(pop_stream.lab.demo.run.__file__).with_name("definitions.toml")

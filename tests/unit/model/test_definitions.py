@@ -13,8 +13,8 @@ from pop_stream.model.definitions import (
     decode_definition,
     definition_key,
     encode_definition,
-    parse_definitions_file,
 )
+from pop_stream.model.definitions_file import parse_definitions_file
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.template import AgendaTemplate
 
