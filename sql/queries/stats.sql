@@ -1,0 +1,31 @@
+-- name: add
+-- Adds to the rows of a partition that this transaction holds.
+insert into stats as known (
+    hour, partition, insight_id, customer_id, template_id, operation_type, succeeded, failed,
+    cancelled, expired, refused, attempts, worker_us, wait_us, run_us, waits, runs
+)
+select given_row.* from unnest($1::stats_row[]) as given_row
+on conflict (
+    customer_id, hour, operation_type, insight_id, template_id, partition
+) do update set
+    succeeded = known.succeeded + excluded.succeeded,
+    failed = known.failed + excluded.failed,
+    cancelled = known.cancelled + excluded.cancelled,
+    expired = known.expired + excluded.expired,
+    refused = known.refused + excluded.refused,
+    attempts = known.attempts + excluded.attempts,
+    worker_us = known.worker_us + excluded.worker_us,
+    wait_us = known.wait_us + excluded.wait_us,
+    run_us = known.run_us + excluded.run_us,
+    waits = added_buckets(known.waits, excluded.waits),
+    runs = added_buckets(known.runs, excluded.runs);
+
+-- name: count_aged
+-- Rows of hours before an instant.
+select count(*) from stats
+where hour < $1;
+
+-- name: delete_aged
+-- Removes some rows of hours before an instant.
+delete from stats
+where ctid = any(array(select ctid from stats where hour < $1 limit $2));
