@@ -114,6 +114,11 @@ class Settings(BaseSettings):
         description="Refuse agendas of customers that are not defined. The same for API and "
         "ingest; without it, such a customer has weight 1 and no limits of its own.",
     )
+    admission_policies: tuple[str, ...] = Field(
+        default=(),
+        description="JSON list of entry points of the group pop_stream.admission_policies, in "
+        "the order in which they are asked. The same for API and ingest.",
+    )
     signing_secrets: tuple[Annotated[SecretStr, Field(min_length=32)], ...] = Field(
         default=(),
         description="JSON list, newest first, shared by API, ingest, rollup and doctor: signs "

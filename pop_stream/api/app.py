@@ -35,10 +35,12 @@ from pop_stream.api.submissions.submissions import (
 )
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
@@ -50,6 +52,7 @@ from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.queries import QueueQueries
+from pop_stream.ports.signals import SignalStore
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
@@ -68,6 +71,7 @@ class ApiPorts:
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
+        policies: Asked about every submission.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -81,12 +85,14 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
+    policies: Sequence[AdmissionPolicy] = BUILT_IN
 
 
 def create_app(
@@ -157,8 +163,23 @@ def _endpoints(
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
+        signals=SignalEndpoints(ports.signals, ports.clock, body_reader),
+        decisions=_decisions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
+    )
+
+
+def _decisions(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> DecisionEndpoints:
+    return DecisionEndpoints(
+        summaries=ports.summaries,
+        publisher=ports.publisher,
+        clock=ports.clock,
+        body_reader=body_reader,
+        settings=settings,
+        audit_log=ports.audit,
     )
 
 
@@ -240,6 +261,7 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         largest=settings.max_agenda_bytes,
         defined_only=settings.defined_customers_only,
         resolvers=period_resolvers(),
+        policies=ports.policies,
     )
 
 

@@ -10,6 +10,7 @@ from pop_stream.api_models.agendas import AgendaProgress
 from pop_stream.api_models.base import Instant, ResponseModel, SubmittedAgenda
 from pop_stream.model.agenda import Id, Name
 from pop_stream.model.events.lifecycle import StopReason
+from pop_stream.model.ids import ID_LENGTH
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.retry import MAX_DEFERRAL_S
 from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH
@@ -94,6 +95,13 @@ class WaitReport(_Request):
         default=60, description="Seconds until the agenda is to be pulled again."
     )
     message: Text = Field(default="", description="What it waits for.")
+    kind: Literal["check", "signal", "approval"] = Field(
+        default="check",
+        description="`signal` and `approval` are ended from outside, which wakes the agenda.",
+    )
+    signal: Annotated[str, StringConstraints(max_length=ID_LENGTH)] = Field(
+        default="", description="With `signal`: its name."
+    )
 
 
 class Completion(Heartbeat):

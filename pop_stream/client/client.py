@@ -18,6 +18,7 @@ from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.pulls import PullCalls
 from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
+from pop_stream.client.waits import OperationCalls, SignalCalls
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.model.template import AgendaTemplate, TemplateCall
 
@@ -234,6 +235,8 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         keys: API keys.
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
+        signals: What work waits for, and customers give.
+        operations: Those that wait for a person, who approves or rejects them.
     """
 
     def __init__(
@@ -254,6 +257,8 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.keys = KeyCalls(transport)
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)
+        self.signals = SignalCalls(transport)
+        self.operations = OperationCalls(transport)
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from pop_stream.api.http.server import serve
 from pop_stream.background import background
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
+from pop_stream.composition.policies import admission_policies
 from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.http_pull.dispatcher import Dispatcher
 from pop_stream.kafka import connections
@@ -28,6 +29,7 @@ from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.signals import PostgresSignals
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
@@ -83,6 +85,7 @@ def reachable(url: str) -> str:
 @asynccontextmanager
 async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
     """Open the ports of the API, and publish changes of definitions while they are open."""
+    policies = admission_policies(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         publish = await enter(connections.publisher(settings, client_id="api"))
@@ -109,9 +112,11 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             keys=PostgresKeys(pool, limits),
             audit=PostgresAuditLog(pool, limits),
             dead_letters=PostgresDeadLetters(pool),
+            signals=PostgresSignals(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             examine=lambda: doctor(settings),
+            policies=policies,
             quota_ledger=(
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,

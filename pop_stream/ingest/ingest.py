@@ -40,6 +40,7 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER, RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
@@ -109,7 +110,7 @@ rest is not delayed."""
 class Ingest:
     """Validates and routes submissions; stateless but for the definitions it last saw."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it works with, named once
         self,
         settings: Settings,
         publisher: Publisher,
@@ -117,7 +118,10 @@ class Ingest:
         clock: Clock,
         sender_authenticator: SenderAuthenticator | None = None,
         quota_gossip: QuotaGossip | None = None,
+        *,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
+        self._policies = policies
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = quota_gossip
         self._signer = RecordSigner(settings.signing_keys)
@@ -231,6 +235,7 @@ class Ingest:
             defined_customers_only=self._settings.defined_customers_only,
             quota=self._quota,
             resolvers=self._resolvers,
+            policies=self._policies,
         )
 
 

@@ -18,6 +18,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Id, OwnId, routed_agenda
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import (
+    AdmissionDeniedError,
     CapacityError,
     ForbiddenError,
     Issue,
@@ -34,8 +35,9 @@ from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
-from pop_stream.policy.ingress.admission import Admission, Submission
-from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
+from pop_stream.policy.ingress.admission import Admission, Standing, Submission
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
 
@@ -55,7 +57,7 @@ class ValidationIssues:
     def add(self, index: int, error: SubmissionError) -> None:
         """Add what is wrong with one of them, by its index in the record."""
         self.count += 1
-        if isinstance(error, QuotaError | CapacityError):
+        if isinstance(error, QuotaError | CapacityError | AdmissionDeniedError):
             self._code = error.code
         item = self._item(index)
         room = SubmissionError.MAX_ISSUES - len(self.issues)
@@ -200,9 +202,10 @@ class SubmissionProcessor:
         defined_customers_only: Whether those of other customers are refused.
         quota: Asked for every sound agenda; None lets all in.
         resolvers: Of periods, for templates that divide their runs.
+        policies: Asked about every sound agenda before that.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a submission is judged by
         self,
         topics: Topics,
         definitions: Definitions,
@@ -210,7 +213,8 @@ class SubmissionProcessor:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         quota: KafkaSubmissionQuota | None = None,
-        resolvers: PeriodResolvers = BUILT_IN,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
         self._topics = topics
         self._admission = Admission(
@@ -218,6 +222,7 @@ class SubmissionProcessor:
             max_agenda_bytes=max_agenda_bytes,
             defined_customers_only=defined_customers_only,
             resolvers=resolvers,
+            policies=policies,
         )
         self._quota = quota
 
@@ -229,6 +234,7 @@ class SubmissionProcessor:
             defined_customers_only=self._admission.defined_customers_only,
             before=self._admission,
             resolvers=self._admission.resolvers,
+            policies=self._admission.policies,
         )
 
     def process(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
@@ -299,6 +305,7 @@ class SubmissionProcessor:
             new_id=lambda: id_from_position(record, index),
             suggested_id=id_from_key(record, index),
             trace=_trace_of(record),
+            standing=self._standing(record),
         )
         insight_id, encoded = submission.insight_id, msgspec.Raw(submission.value)
         accepted = self._accepted(submission, encoded, now)
@@ -319,6 +326,11 @@ class SubmissionProcessor:
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
         result.routed.setdefault(insight_id, []).append(EncodedAgenda(routed, origin))
+
+    def _standing(self, record: ConsumedRecord) -> Standing:
+        if not self._admission.has_policies:
+            return "admitted"  # there is nothing to ask about
+        return "new" if self._quota is None else self._quota.standing(record)
 
     def _accepted(
         self, submission: Submission, encoded: msgspec.Raw, now: datetime

@@ -139,6 +139,9 @@ class Agenda(BaseModel):
         default=None, description="Deadline: not ended by then, it is stopped and expires."
     )
     hold: bool = Field(default=False, description="It waits until it is released.")
+    hold_reason: Annotated[str, StringConstraints(max_length=500)] = Field(
+        default="", description="With hold: why, for whoever asks."
+    )
     max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] | None = Field(
         default=None, description="Attempts before a failure is final; else its insight's."
     )
@@ -356,6 +359,7 @@ def routed_agenda(
         not_before=not_before,
         expires_at=agenda.expires_at,
         held=agenda.hold,
+        held_reason=agenda.hold_reason if agenda.hold else "",
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         series=agenda.series.wire if agenda.series else None,

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from pop_stream.model.admission import ACCEPTED, AdmissionFields, Labels, PayloadFields
 from pop_stream.model.agenda import CallbackUrl, Id
 from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.errors import DefinitionError, Issue, UnreadableRecordError
@@ -27,7 +28,7 @@ from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
 from pop_stream.model.sharing import SharedDefinition
-from pop_stream.model.template import ACCEPTED, AgendaTemplate
+from pop_stream.model.template import AgendaTemplate
 
 MAX_IN_FLIGHT: Final = 1_000_000_000
 """More than any cap needs to be."""
@@ -78,6 +79,9 @@ class Customer(BaseModel):
         default=None,
         description="Notified, signed, how each agenda ended that names none itself.",
     )
+    labels: Labels = Field(
+        default=(), description="What insights and templates may need of it, as clearances."
+    )
     pool: Id | None = Field(
         default=None, description="Only insights of this resource pool take its agendas."
     )
@@ -123,7 +127,7 @@ class Mappers(BaseModel):
     )
 
 
-class Insight(SharedDefinition):
+class Insight(SharedDefinition, AdmissionFields, PayloadFields):
     """A class of work with a topic of its own."""
 
     id: InsightKey
@@ -195,6 +199,10 @@ class Insight(SharedDefinition):
         default=8,
         description="Agendas that one puller runs at a time, as its POP_PULLER_CONCURRENCY.",
     )
+
+    def __hash__(self) -> int:
+        """By its id: schemas have no hash."""
+        return hash(self.id)
 
     @model_validator(mode="after")
     def _share_group_reads_one_partition(self) -> "Insight":

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from pop_stream.model import references
+from pop_stream.model.admission import ACCEPTED, AdmissionFields
 from pop_stream.model.agenda import Agenda, OwnId, TemplateRef, parse_agenda
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.payload_schema import payload_issues, schema_error
@@ -79,11 +80,7 @@ def _closed_schema(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = False
 
 
-ACCEPTED: Final[Mapping[str, bool]] = {"accepted": True}
-"""The context in which a template is read that was accepted before."""
-
-
-class AgendaTemplate(SharedDefinition):
+class AgendaTemplate(SharedDefinition, AdmissionFields):
     """A kind of agenda that is run by naming it, with a payload and parameters."""
 
     id: OwnId

@@ -104,6 +104,23 @@ create table operations (
 comment on column operations.prior is 'How far an earlier attempt was; null if it was not.';
 comment on column operations.wait is 'What it waits for without a runner; null if for nothing.';
 
+-- Operations that wait without a runner: what ends their wait is looked for here.
+create index operations_that_wait on operations (agenda_id, name)
+where wait is not null and state = 'waiting';
+
+-- Signals, kept for a while so that one given before it is waited for is not lost.
+create table signals (
+    customer_id text        not null,
+    name        text        not null,
+    payload     json,
+    given_at    timestamptz not null,
+    given_by    text        not null,
+    expires_at  timestamptz not null,
+    constraint signals_pkey primary key (customer_id, name)
+);
+
+create index signals_by_expiry on signals (expires_at);
+
 -- Written in the transaction that folds the events before them, so each is folded once.
 create table consumed_offsets (
     topic       text    not null,

@@ -12,6 +12,7 @@ from real_api import real_api
 from pop_stream.api_models.dead_letters import LetterCommand, LetterSelection
 from pop_stream.api_models.pulls import OperationReport
 from pop_stream.client import (
+    ApiConflictError,
     ApiNotFoundError,
     ApiPreconditionError,
     BulkCommand,
@@ -200,6 +201,20 @@ async def _keys(client):
     yield "listAudit"
 
 
+async def _waits(client):
+    given = await client.signals.give("paid", [12], customer_id="acme", keep_s=60)
+    assert msgspec.json.decode(given.payload) == [12]
+    yield "giveSignal"
+    assert [one.name for one in await client.signals.list(customer_id="acme")] == ["paid"]
+    yield "listSignals"
+    with pytest.raises(ApiConflictError):
+        await client.operations.approve("ready", "fetch")
+    yield "approveOperation"
+    with pytest.raises(ApiConflictError):
+        await client.operations.reject("ready", "fetch", reason="no")
+    yield "rejectOperation"
+
+
 async def _letters(client):
     counts = await client.dead_letters.reasons(LetterSelection(kind=("exhausted",)))
     assert [(one.code, one.letters) for one in counts.reasons] == [("final_failure", 2)]
@@ -253,7 +268,17 @@ async def _service(client):
     yield "getDocument"
 
 
-GROUPS = (_definitions, _templates, _agendas, _work, _commands, _keys, _letters, _service)
+GROUPS = (
+    _definitions,
+    _templates,
+    _agendas,
+    _work,
+    _commands,
+    _waits,
+    _keys,
+    _letters,
+    _service,
+)
 
 
 async def test_every_operation_has_a_call_that_reaches_it(world):

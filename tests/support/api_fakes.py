@@ -21,6 +21,7 @@ from fakes import (
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
+from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
 from yarl import URL
 
@@ -32,6 +33,7 @@ from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
@@ -212,6 +214,7 @@ def ports() -> ApiPorts:
         audit=keys,
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
+        signals=MemorySignals(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -223,9 +226,10 @@ async def open_api(
     timing: StreamTiming = QUICK,
     quota_ledger: QuotaLedger | None = None,
     authenticator: RequestAuthenticator | None = None,
+    policies: Sequence[AdmissionPolicy] = BUILT_IN,
     **settings: Any,
 ) -> AsyncIterator[ApiUnderTest]:
-    behind = replace(ports(), quota_ledger=quota_ledger)
+    behind = replace(ports(), quota_ledger=quota_ledger, policies=policies)
     if authenticator is not None:
         behind = replace(behind, authenticator=authenticator)
     app = create_app(behind, Settings(**settings), timing=timing)

@@ -32,6 +32,7 @@ from pop_stream.model.template import (
 )
 from pop_stream.model.tenancy import display_id
 from pop_stream.model.validation import issues_of, without_nul
+from pop_stream.policy.ingress.policies import Defer, Deny
 from pop_stream.policy.splitting.parent import as_split, expand_run, first_child
 from pop_stream.ports.summaries import SummaryReader
 
@@ -69,14 +70,14 @@ class TemplateRunEndpoints:
     async def run(self, request: web.Request) -> web.Response:
         """Submit the agenda that the template makes of the body."""
         query = read_query(request, SubmissionQuery)
-        agenda = await self._expanded(request)
-        accepted = self._validator.accept(agenda, principal_of(request))
+        agenda, template = await self._expanded(request)
+        accepted = self._validator.accept(agenda, principal_of(request), template)
         return await self._submissions.submit(accepted, query)
 
     async def preview(self, request: web.Request) -> web.Response:
         """Show that agenda, and where it would go, and submit nothing."""
-        agenda = await self._expanded(request)
-        insight_id, issues = self._routed(agenda)
+        agenda, template = await self._expanded(request)
+        insight_id, issues = self._routed(agenda, template)
         made = submitted(encode_agenda(agenda), principal_of(request).customer_id)
         shown = Preview(agenda=made, insight_id=insight_id, issues=issues)
         return json_response(shown, status=HTTPStatus.OK)
@@ -88,9 +89,9 @@ class TemplateRunEndpoints:
         job, first = first_child(as_split(template), call, version=version, resolvers=resolvers)
         self._validator.check_customer(caller, first.customer_id)
         found = job.cut(resolvers)
-        insight_id, issues = self._routed(first)
+        insight_id, issues = self._routed(first, template)
         parent = expand_run(template, call, version=version, resolvers=resolvers)
-        parent_insight_id, of_parent = self._routed(parent)
+        parent_insight_id, of_parent = self._routed(parent, template)
         shown = SplitPreview(
             children=found.count,
             first=tuple(islice(found.payloads(), SHOWN_CHILDREN)),
@@ -144,19 +145,28 @@ class TemplateRunEndpoints:
         )
         return json_response(shown, status=HTTPStatus.OK)
 
-    def _routed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
+    def _routed(
+        self, agenda: Agenda, template: AgendaTemplate | None = None
+    ) -> tuple[str | None, tuple[Issue, ...]]:
         try:
-            return self._validator.router.route(agenda), ()
+            insight_id = self._validator.router.route(agenda)
         except SubmissionError as error:
             return None, error.issues
+        match self._validator.verdict(agenda, insight_id, template):
+            case Deny(issues):
+                return insight_id, tuple(issues)
+            case Defer(reason):
+                return insight_id, (Issue("hold", "true", f"it would be held: {reason}"),)
+            case _:
+                return insight_id, ()
 
-    async def _expanded(self, request: web.Request) -> Agenda:
+    async def _expanded(self, request: web.Request) -> tuple[Agenda, AgendaTemplate]:
         template, call, version = await self._called(request)
         agenda = expand_run(
             template, call, version=version, resolvers=self._validator.resolvers
         )
         self._validator.check_customer(principal_of(request), agenda.customer_id)
-        return agenda
+        return agenda, template
 
     async def _called(self, request: web.Request) -> tuple[AgendaTemplate, TemplateCall, int]:
         """The template of the path as it is now, what runs it, and its version."""

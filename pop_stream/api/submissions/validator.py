@@ -1,6 +1,6 @@
 """Submissions over HTTP, checked by the definitions in force."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pop_stream.api.http.errors import TooLargeError
@@ -8,9 +8,12 @@ from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import AgendaTooLargeError
 from pop_stream.model.identity import ANYONE, Principal
+from pop_stream.model.ids import InsightId
+from pop_stream.model.template import AgendaTemplate
 from pop_stream.policy.ingress.admission import Admission, Submission
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, Verdict
 from pop_stream.policy.ingress.routing import InsightRouter
-from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.definitions import DefinitionSource
 
 
@@ -22,6 +25,7 @@ class SubmissionValidator:
         new_id: Makes an id for an agenda that has none.
         largest: Most bytes of one agenda, as sent and as published.
         defined_only: Whether agendas of customers that are not defined are refused.
+        policies: Asked about every agenda.
         resolvers: Of periods, for templates that divide their runs.
 
     Attributes:
@@ -35,15 +39,20 @@ class SubmissionValidator:
         *,
         largest: int,
         defined_only: bool,
-        resolvers: PeriodResolvers = BUILT_IN,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
+        self._policies = policies
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
         self._defined_only = defined_only
         self.resolvers = resolvers
         self._admission = Admission(
-            Definitions(), max_agenda_bytes=largest, defined_customers_only=defined_only
+            Definitions(),
+            max_agenda_bytes=largest,
+            defined_customers_only=defined_only,
+            policies=policies,
         )
 
     def validate(
@@ -78,19 +87,27 @@ class SubmissionValidator:
         """
         return self._current.parse(raw, principal)
 
-    def accept(self, agenda: Agenda, principal: Principal = ANYONE) -> Submission:
+    def accept(
+        self,
+        agenda: Agenda,
+        principal: Principal = ANYONE,
+        template: AgendaTemplate | None = None,
+    ) -> Submission:
         """The submission that an agenda makes, under an id of its own.
 
         Args:
             agenda: Sound, and the caller's to submit.
             principal: Who chose its id, if it has one.
+            template: What it was made from, if that may be newer than what is in force.
 
         Raises:
             SubmissionError: If it fits no insight.
             TooLargeError: If it is too large when written out.
         """
         with _too_large():
-            return self._current.admit_agenda(agenda, principal, new_id=self._new_id)
+            return self._current.admit_agenda(
+                agenda, principal, new_id=self._new_id, template=template
+            )
 
     def check_customer(self, principal: Principal, customer_id: str) -> None:
         """Check that what the caller submits may be the customer's; see `Admission`.
@@ -99,6 +116,12 @@ class SubmissionValidator:
             ForbiddenError: If it may not.
         """
         self._current.check_customer(principal, customer_id)
+
+    def verdict(
+        self, agenda: Agenda, insight_id: InsightId, template: AgendaTemplate | None = None
+    ) -> Verdict:
+        """What the policies say of a sound agenda that goes to the insight."""
+        return self._current.verdict(agenda, insight_id, template)
 
     @property
     def version(self) -> int:
@@ -120,6 +143,7 @@ class SubmissionValidator:
                 defined_customers_only=self._defined_only,
                 before=self._admission,
                 resolvers=self.resolvers,
+                policies=self._policies,
             )
         return self._admission
 

@@ -59,7 +59,7 @@ class SchedulingOptions:
         run_from: The first one of this run, as far as that is known.
         not_before: When it is due, in seconds since the epoch; None for at once.
         expires_at: Its deadline, in seconds since the epoch; None for none.
-        held: Whether it waits for its release.
+        held: Whether it waits for its release; with `held_reason`, why.
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
         dedupe: Of what it is a duplicate; None if of nothing.
@@ -70,6 +70,7 @@ class SchedulingOptions:
     not_before: float | None = None
     expires_at: float | None = None
     held: bool = False
+    held_reason: str = ""
     max_attempts: int | None = None
     backoff: Backoff | None = None
     dedupe: DedupeRule | None = None
@@ -191,6 +192,7 @@ def _options(agenda: RoutedAgenda) -> SchedulingOptions:
         not_before=_seconds(agenda.not_before),
         expires_at=_seconds(agenda.expires_at),
         held=agenda.held,
+        held_reason=agenda.held_reason,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         dedupe=agenda.dedupe,

@@ -450,7 +450,8 @@ class Backlog:
                 self.duplicates.resolve(ref_of(page.number, slot), now)
             agenda_id = page.ids[slot]
             if page.states[slot] == HELD:
-                self.outbox.held(agenda_id, options.attempt, now)
+                reason = options.held_reason
+                self.outbox.held(agenda_id, options.attempt, now, reason=reason)
             elif page.states[slot] == WAITING and (until := options.not_before or 0.0) > now:
                 self.outbox.waiting(
                     agenda_id, options.attempt, now, until=until, why="not_before"

@@ -4,17 +4,19 @@ A submission is an agenda, or names a template to run; either way it becomes an 
 submissions of one id are the same or differ; a repeat is admitted once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import msgspec
 from pydantic import ValidationError
 
+from pop_stream.model.admission import AdmissionFields
 from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
 from pop_stream.model.definitions import Definitions, VersionedTemplate
 from pop_stream.model.errors import (
+    AdmissionDeniedError,
     AgendaTooLargeError,
     ForbiddenError,
     Issue,
@@ -24,13 +26,30 @@ from pop_stream.model.errors import (
 from pop_stream.model.events.codec import MAX_EVENT_BYTES
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.model.template import TEMPLATE_RUN, TemplateRun, with_own_customer
+from pop_stream.model.template import (
+    TEMPLATE_RUN,
+    AgendaTemplate,
+    TemplateRun,
+    with_own_customer,
+)
 from pop_stream.model.tenancy import candidate_ids, display_id, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.model.validation import issues_of, shorten, without_nul
+from pop_stream.policy.ingress.policies import (
+    ALLOW,
+    BUILT_IN,
+    MAX_REASON,
+    AdmissionPolicy,
+    AdmissionRequest,
+    Allow,
+    Defer,
+    Verdict,
+    asks_nothing,
+    decide,
+)
 from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.policy.splitting.parent import expand_run
-from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 
 _TEMPLATE_MARK: Final = b'"template_id"'
 
@@ -47,7 +66,7 @@ def parse_submission(
     templates: Mapping[str, VersionedTemplate],
     principal: Principal = ANYONE,
     *,
-    resolvers: PeriodResolvers = BUILT_IN,
+    resolvers: PeriodResolvers = BUILT_IN_PERIODS,
 ) -> Agenda:
     """The agenda that a submission's JSON stands for.
 
@@ -190,6 +209,10 @@ class Submission:
         return self.agenda.priority == MOST_URGENT
 
 
+Standing = Literal["new", "perhaps", "admitted"]
+"""Whether an agenda was let in before: no, perhaps before a crash, or surely by the API."""
+
+
 class Admission:
     """Checks submissions by the definitions of one moment; stateless otherwise.
 
@@ -201,10 +224,12 @@ class Admission:
         defined_customers_only: Whether agendas of customers that are not defined are refused.
         before: By older definitions; its router goes on if only templates have changed.
         resolvers: Of periods, for templates that divide their runs.
+        policies: Asked about every agenda that is sound and has an insight.
 
     Attributes:
         definitions: Those of that moment.
         router: Over the insights of that moment.
+        has_policies: Whether a policy could say anything but that an agenda is allowed.
     """
 
     def __init__(
@@ -214,8 +239,10 @@ class Admission:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         before: "Admission | None" = None,
-        resolvers: PeriodResolvers = BUILT_IN,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
     ) -> None:
+        self.policies = policies
         self.definitions: Definitions = definitions
         self.defined_customers_only = defined_customers_only
         self.router: InsightRouter = (
@@ -229,6 +256,9 @@ class Admission:
         )
         self._templates = definitions.templates
         self.resolvers: PeriodResolvers = resolvers
+        self.has_policies = any(one not in BUILT_IN for one in policies) or not asks_nothing(
+            _gates(definitions)
+        )
         self.max_agenda_bytes = max_agenda_bytes
 
     def callback_url(self, agenda: Agenda) -> str | None:
@@ -243,6 +273,7 @@ class Admission:
         new_id: Callable[[], str],
         suggested_id: str | None = None,
         trace: Trace | None = None,
+        standing: "Standing" = "new",
     ) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
@@ -252,8 +283,10 @@ class Admission:
             new_id: Makes the id of an agenda for which nobody chose one.
             suggested_id: Chosen by the sender outside the text; the text's own goes first.
             trace: Where it came from, unless the text says so itself.
+            standing: Whether it may have been let in before.
 
         Raises:
+            AdmissionDeniedError: If a policy denies it.
             AgendaTooLargeError: If the text is too large.
             ForbiddenError: If the sender may not submit, or not for its customer, known or not.
             MissingDefinitionError: If it fits no insight, or its template does not exist.
@@ -264,7 +297,9 @@ class Admission:
         if agenda.trace is None and trace is not None:
             agenda = agenda.model_copy(update={"trace": trace})
         self.check_sender(principal, agenda.customer_id)
-        return self.admit_agenda(agenda, principal, new_id=new_id, suggested_id=suggested_id)
+        return self.admit_agenda(
+            agenda, principal, new_id=new_id, suggested_id=suggested_id, standing=standing
+        )
 
     def parse(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
         """The agenda that the text stands for; of a template that the sender sees.
@@ -281,6 +316,8 @@ class Admission:
         *,
         new_id: Callable[[], str],
         suggested_id: str | None = None,
+        standing: "Standing" = "new",
+        template: AgendaTemplate | None = None,
     ) -> Submission:
         """The submission that a sound agenda makes; see `admit`.
 
@@ -289,8 +326,11 @@ class Admission:
             principal: Who sent it.
             new_id: Makes its id, if nobody chose one.
             suggested_id: As in `admit`; of no account for another's agenda.
+            standing: As in `admit`.
+            template: What it was made from, if that may be newer than what is in force.
 
         Raises:
+            AdmissionDeniedError: If a policy denies it.
             AgendaTooLargeError: If it is too large, written out and with what was filled in.
             ForbiddenError: If the sender submits for another customer, and the agenda names its
                 id, or goes to an insight that is not the sender's own.
@@ -301,6 +341,9 @@ class Admission:
         if not principal.speaks_for(agenda.customer_id):
             self._check_on_behalf(agenda, insight_id, principal)
             suggested_id = None
+        if standing != "admitted":
+            verdict = self.verdict(agenda, insight_id, template)
+            agenda = _obeying(agenda, verdict, may_deny=standing == "new")
         named = agenda.id or suggested_id
         agenda_id = qualified_id(named, principal.customer_id) if named else new_id()
         if agenda_id != agenda.id:
@@ -315,6 +358,23 @@ class Admission:
             value=value,
             is_named=named is not None,
         )
+
+    def verdict(
+        self, agenda: Agenda, insight_id: InsightId, template: AgendaTemplate | None = None
+    ) -> Verdict:
+        """What the policies say of a sound agenda that goes to the insight."""
+        if not self.has_policies and (template is None or asks_nothing([template])):
+            return ALLOW
+        customer_id = CustomerId(agenda.customer_id)
+        named = self._templates.get(agenda.template.id) if agenda.template else None
+        request = AdmissionRequest(
+            agenda=agenda,
+            customer=self.definitions.customer(customer_id),
+            is_defined=customer_id in self.definitions.customers,
+            insight=self.definitions.insights[insight_id],
+            template=template or (named.template if named else None),
+        )
+        return decide(self.policies, request)
 
     def check_sender(self, sender: Principal, customer_id: str | None) -> None:
         """Check that the sender may submit, and for the customer, as far as one is named.
@@ -379,6 +439,31 @@ class Admission:
             raise AgendaTooLargeError(size, self.max_agenda_bytes)
         if agenda is not None:
             _check_events(agenda, size)
+
+
+def _gates(definitions: Definitions) -> Iterator[AdmissionFields]:
+    yield from definitions.insights.values()
+    yield from (one.template for one in definitions.templates.values())
+
+
+def _obeying(agenda: Agenda, verdict: Verdict, *, may_deny: bool) -> Agenda:
+    """The agenda as the policies let it in.
+
+    Raises:
+        AdmissionDeniedError: If they do not, and may.
+    """
+    if isinstance(verdict, Allow):
+        return agenda
+    if isinstance(verdict, Defer):
+        held = verdict.reason
+    elif may_deny:
+        raise AdmissionDeniedError(verdict.issues)
+    else:
+        reason = "; ".join(map(str, verdict.issues))
+        held = f"denied now, but perhaps let in before a restart: {reason}"
+    reasons = [one for one in (agenda.hold_reason, held) if one]
+    reason = "; ".join(reasons)[:MAX_REASON]
+    return agenda.model_copy(update={"hold": True, "hold_reason": reason})
 
 
 _TRACE_KEY_BYTES: Final = len(',"trace":')

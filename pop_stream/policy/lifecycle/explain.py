@@ -1,5 +1,9 @@
 """Why an agenda waits, in words."""
 
+from typing import Final
+
+import msgspec
+
 from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus, QueueDescribed
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -58,7 +62,7 @@ def _scheduler_view(place: QueuedAgendaStatus, answer: QueueDescribed, summary: 
 
 def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     if place.state == "held":
-        return "it is on hold, until someone releases it"
+        return f"it is on hold, until someone releases it{_hold_reason(summary)}"
     until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
     if place.why == "not_before":
         return f"it is not to start before {until}"
@@ -68,6 +72,19 @@ def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     cause = _CAUSES[place.why or "retry"]
     said = f": {summary.message}" if summary.message else ""
     return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"
+
+
+class _HeldBody(msgspec.Struct):
+    hold_reason: str = ""
+
+
+_HELD_BODY: Final = msgspec.json.Decoder(_HeldBody)
+
+
+def _hold_reason(summary: Summary) -> str:
+    """Why it was held when it came, if it was."""
+    reason = _HELD_BODY.decode(summary.body).hold_reason if summary.body else ""
+    return f"; it came on hold: {reason}" if reason else ""
 
 
 def _in_transit(summary: Summary, answer: QueueDescribed | None) -> str:

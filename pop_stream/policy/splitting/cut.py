@@ -15,7 +15,7 @@ from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.split import DAY, Split
 from pop_stream.model.trigger import zone_of
 from pop_stream.model.validation import shorten
-from pop_stream.policy.splitting.periods import BUILT_IN, PeriodRequest, PeriodResolvers
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodRequest, PeriodResolvers
 
 MAX_STEPS: Final = 200_000
 """Most names of nested attributes that are looked at for one cut: it bounds its time."""
@@ -148,7 +148,7 @@ class Cut:
         return {**left, **chosen}
 
 
-def cut(payload: object, split: Split, *, resolvers: PeriodResolvers = BUILT_IN) -> Cut:
+def cut(payload: object, split: Split, *, resolvers: PeriodResolvers = BUILT_IN_PERIODS) -> Cut:
     """Divide a payload as its own directives say.
 
     Cost: in proportion to the payload, and bounded by `MAX_STEPS`; no child is made yet.

@@ -7,13 +7,13 @@ from typing import Any, Final, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from pop_stream.model.admission import ACCEPTED
 from pop_stream.model.agenda import Agenda, OwnId, TemplateRef, parse_agenda
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.ids import ID_LENGTH
 from pop_stream.model.references import escaped
 from pop_stream.model.split import MAX_CHILDREN, Split
 from pop_stream.model.template import (
-    ACCEPTED,
     OVERRIDES,
     TEMPLATE_CALL,
     AgendaTemplate,
@@ -23,7 +23,7 @@ from pop_stream.model.template import (
 )
 from pop_stream.model.validation import issues_of
 from pop_stream.policy.splitting.cut import Cut, cut
-from pop_stream.policy.splitting.periods import BUILT_IN, PeriodResolvers
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 
 SPLIT: Final = "split"
 """The type, and the name, of the operation that submits children."""
@@ -108,7 +108,7 @@ class SplitJob(BaseModel):
             fields=fields,
         )
 
-    def cut(self, resolvers: PeriodResolvers = BUILT_IN) -> Cut:
+    def cut(self, resolvers: PeriodResolvers = BUILT_IN_PERIODS) -> Cut:
         """The parts of the payload; see `cut`."""
         return cut(self.payload, self.split, resolvers=resolvers)
 
@@ -164,7 +164,7 @@ def expand_run(
     call: TemplateCall,
     *,
     version: int,
-    resolvers: PeriodResolvers = BUILT_IN,
+    resolvers: PeriodResolvers = BUILT_IN_PERIODS,
 ) -> Agenda:
     """The agenda that a run submits: the template's, or one that divides the run.
 
@@ -200,7 +200,7 @@ def first_child(
     call: TemplateCall,
     *,
     version: int,
-    resolvers: PeriodResolvers = BUILT_IN,
+    resolvers: PeriodResolvers = BUILT_IN_PERIODS,
 ) -> tuple[SplitJob, Agenda]:
     """What a run leaves to its operation, and its first child, which shows that it is sound.
 

@@ -168,5 +168,5 @@ def _is_day(day: object) -> bool:
     return type(day) is date
 
 
-BUILT_IN: Final = PeriodResolvers()
+BUILT_IN_PERIODS: Final = PeriodResolvers()
 """Without any of one's own."""

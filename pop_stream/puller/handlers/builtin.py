@@ -1,10 +1,6 @@
-"""Handlers of the library: `noop`, `sleep`, `append`, `http`, `command` and `split`."""
+"""Built in: `noop`, `append`, `http`, `command`, `split`, and those of `waiting`."""
 
-import asyncio
-from time import monotonic
-from typing import Annotated, Final
-
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from pop_stream.model.errors import SubmissionError
 from pop_stream.policy.splitting.parent import SPLIT
@@ -14,17 +10,8 @@ from pop_stream.puller.handlers.http import HttpHandler
 from pop_stream.puller.handlers.invocation import OperationCall
 from pop_stream.puller.handlers.registry import Handlers
 from pop_stream.puller.handlers.split import SplitHandler
+from pop_stream.puller.handlers.waiting import add_waiting
 from pop_stream.settings import Settings
-
-_REPORT_EVERY_S: Final = 0.5
-
-
-class SleepPayload(BaseModel):
-    """Payload of a `sleep` operation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
 class AppendPayload(BaseModel):
@@ -47,7 +34,7 @@ def builtin(settings: Settings) -> Handlers:
     http = HttpHandler(settings.http_networks)
     handlers.on_stop(http.close)
     handlers.handler("noop")(noop)
-    handlers.handler("sleep")(sleep)
+    add_waiting(handlers)
     handlers.handler("append")(append)
     handlers.handler("http")(http)
     handlers.handler("command")(CommandHandler(settings.allowed_commands))
@@ -60,15 +47,6 @@ def builtin(settings: Settings) -> Handlers:
 async def noop(operation: OperationCall) -> JsonValue:
     """Return the payload."""
     return operation.payload
-
-
-async def sleep(operation: OperationCall) -> None:
-    """Wait as long as the payload says, and report on it; see `SleepPayload`."""
-    seconds = read_payload(SleepPayload, operation.payload).seconds
-    begun = monotonic()
-    while (left := seconds - (monotonic() - begun)) > 0:
-        await asyncio.sleep(min(left, _REPORT_EVERY_S))
-        await operation.report(100 * min(1.0, (monotonic() - begun) / seconds))
 
 
 async def append(operation: OperationCall) -> JsonValue:
