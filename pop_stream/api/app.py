@@ -25,6 +25,7 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
+from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
@@ -53,6 +54,7 @@ from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.queries import QueueQueries
 from pop_stream.ports.signals import SignalStore
+from pop_stream.ports.stats import StatsReader
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
@@ -85,6 +87,7 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    stats: StatsReader
     signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
@@ -160,6 +163,7 @@ def _endpoints(
             body_reader,
         ),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
+        stats=StatsEndpoints(ports.stats, ports.clock),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),

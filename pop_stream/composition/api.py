@@ -30,6 +30,7 @@ from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDe
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.signals import PostgresSignals
+from pop_stream.postgres.stats import PostgresStats
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
@@ -113,6 +114,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             audit=PostgresAuditLog(pool, limits),
             dead_letters=PostgresDeadLetters(pool),
             signals=PostgresSignals(pool),
+            stats=PostgresStats(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             examine=lambda: doctor(settings),

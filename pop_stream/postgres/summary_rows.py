@@ -86,9 +86,7 @@ def is_description_changed(before: Summary, after: Summary) -> bool:
     )
 
 
-def progress_row(
-    summary: Summary, *, version: int, percent: float, accounted: int = 0
-) -> Row:
+def progress_row(summary: Summary, *, version: int, percent: float, accounted: int = 0) -> Row:
     """The row of type `agenda_progress_row` for `update_agenda_progress`, in column order."""
     return (
         summary.agenda_id,

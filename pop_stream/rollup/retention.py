@@ -37,6 +37,10 @@ class RetentionStore(Protocol):
         """Remove letters written before an instant, and the oldest of too many; how many."""
         ...
 
+    async def remove_stats(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove what was counted in hours before an instant; how many rows."""
+        ...
+
 
 def retention_from(settings: Settings) -> Retention:
     """The spans that the settings name."""
@@ -46,18 +50,20 @@ def retention_from(settings: Settings) -> Retention:
         stopped=settings.retain_stopped,
         refused=settings.retain_refused,
         dead_letters=settings.retain_dead_letters,
+        stats=settings.retain_stats,
     )
 
 
 async def remove_expired(
     store: RetentionStore, retention: Retention, now: datetime, *, dry_run: bool = False
 ) -> dict[str, int]:
-    """Remove once what is old enough; how many by state, `webhooks`, `dead_letters`."""
+    """Remove once what is old enough: how many by state and of everything else, by name."""
     removed = await store.remove(retention.before(now), dry_run=dry_run)
     webhooks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
     letters = await store.remove_dead_letters(now - retention.dead_letters, dry_run=dry_run)
+    hours = await store.remove_stats(now - retention.stats, dry_run=dry_run)
     by_state = {state.value: count for state, count in removed.items()}
-    return {**by_state, "webhooks": webhooks, "dead_letters": letters}
+    return {**by_state, "webhooks": webhooks, "dead_letters": letters, "stats": hours}
 
 
 async def schedule_retention(

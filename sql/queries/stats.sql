@@ -29,3 +29,29 @@ where hour < $1;
 -- Removes some rows of hours before an instant.
 delete from stats
 where ctid = any(array(select ctid from stats where hour < $1 limit $2));
+
+-- name: sums
+-- Sums of a range of hours, about operation types or whole agendas; groups are put in.
+select
+    /* groups */
+    count(*) as rows,
+    coalesce(sum(succeeded), 0)::bigint as succeeded,
+    coalesce(sum(failed), 0)::bigint as failed,
+    coalesce(sum(cancelled), 0)::bigint as cancelled,
+    coalesce(sum(expired), 0)::bigint as expired,
+    coalesce(sum(refused), 0)::bigint as refused,
+    coalesce(sum(attempts), 0)::bigint as attempts,
+    coalesce(sum(worker_us), 0)::bigint as worker_us,
+    coalesce(sum(wait_us), 0)::bigint as wait_us,
+    coalesce(sum(run_us), 0)::bigint as run_us,
+    sum_buckets(waits) as waits,
+    sum_buckets(runs) as runs
+from stats
+where
+    hour >= $1
+    and hour < $2
+    and (operation_type <> '') = $3
+    and ($4::text[] is null or customer_id = any($4))
+    and ($5::text[] is null or insight_id = any($5))
+    and ($6::text[] is null or template_id = any($6))
+    and ($7::text[] is null or operation_type = any($7))

@@ -3,8 +3,8 @@
 An end counts when a summary comes to it, in the hour in which it ended; running the agenda
 again counts its next end too. An attempt counts once, with its first report that follows from
 the state: success, failure, stop or deferral, and the worker-seconds by operation type that it
-brings. What was reported of an attempt that another one followed before counts nowhere. Sums are
-whole microseconds, so they are the same in whatever order they are added.
+brings. What was reported of an attempt that another one followed before counts nowhere. Sums
+are whole microseconds, so they are the same in whatever order they are added.
 """
 
 from collections import defaultdict
