@@ -43,6 +43,7 @@ from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
@@ -74,6 +75,7 @@ class ApiPorts:
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
         policies: Asked about every submission.
+        rankers: The operator's own, by the names that insights call them.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -96,6 +98,7 @@ class ApiPorts:
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
     policies: Sequence[AdmissionPolicy] = BUILT_IN
+    rankers: Mapping[str, RankFunction] = field(default_factory=dict)
 
 
 def create_app(
@@ -266,6 +269,8 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         defined_only=settings.defined_customers_only,
         resolvers=period_resolvers(),
         policies=ports.policies,
+        rankers=ports.rankers,
+        now=ports.clock.now,
     )
 
 

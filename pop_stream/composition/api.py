@@ -13,7 +13,7 @@ from pop_stream.api.http.server import serve
 from pop_stream.background import background
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
-from pop_stream.composition.policies import admission_policies
+from pop_stream.composition.policies import admission_policies, operator_rankers
 from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.http_pull.dispatcher import Dispatcher
 from pop_stream.kafka import connections
@@ -119,6 +119,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             clock=WallClock(),
             examine=lambda: doctor(settings),
             policies=policies,
+            rankers=operator_rankers(),
             quota_ledger=(
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,

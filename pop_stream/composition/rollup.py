@@ -15,6 +15,7 @@ from pop_stream.kafka.errors import KafkaError
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher
 from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.postgres.conditions import PostgresConditions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.signals import PostgresSignals
@@ -66,7 +67,9 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             storing = store_dead_letters(settings, store=PostgresDeadLetters(pool), stop=stop)
             tasks.create_task(storing, name="dead-letters")
-            watcher = ConditionWatcher(settings, PostgresSignals(pool), publish, WallClock())
+            watcher = ConditionWatcher(
+                settings, PostgresSignals(pool), PostgresConditions(pool), publish, WallClock()
+            )
             tasks.create_task(watcher.run(stop), name="conditions")
             retention_store = PostgresRetention(pool)
             retaining = schedule_retention(settings, retention_store, WallClock(), stop)

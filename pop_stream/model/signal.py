@@ -1,4 +1,4 @@
-"""A signal: a name that a customer gives once something has come about, with a payload."""
+"""Signals, which customers give once something has come about; and waits that are over."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,3 +44,20 @@ class AnsweredOperation:
     operation: str
     payload: bytes
     given_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedWait:
+    """An agenda whose wait for its conditions is over.
+
+    Attributes:
+        since: When it was accepted.
+        unmet: Conditions that are not met, in words; empty if all are.
+    """
+
+    agenda_id: str
+    insight_id: str
+    attempt: int
+    on_timeout: str
+    since: datetime
+    unmet: str

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from pop_stream.model.signal import AnsweredOperation, Signal
+from pop_stream.model.signal import AnsweredOperation, DecidedWait, Signal
 
 
 class SignalStore(Protocol):
@@ -34,4 +34,16 @@ class WaitStore(Protocol):
 
     async def remove_expired(self, now: datetime) -> None:
         """Remove signals that are kept no more."""
+        ...
+
+
+class ConditionStore(Protocol):
+    """What agendas wait for; raises UnavailableError while it is away."""
+
+    async def decided(self, now: datetime, limit: int) -> Sequence[DecidedWait]:
+        """Agendas whose wait is over, met or not; those commanded lately are left out."""
+        ...
+
+    async def mark_commanded(self, agenda_ids: Sequence[str], now: datetime) -> None:
+        """Leave them out for a few seconds."""
         ...

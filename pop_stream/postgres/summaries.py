@@ -27,6 +27,7 @@ from pop_stream.policy.lifecycle.stats import KeyLimiter, Report, StatsBatch, fo
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
 from pop_stream.ports.summaries import FoldedBatch, SummaryChange
+from pop_stream.postgres.conditions import add_waits
 from pop_stream.postgres.pool import acquire_connection, load_queries
 from pop_stream.postgres.summary_rows import (
     Row,
@@ -427,6 +428,10 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     for name, rows in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
         if await _execute(connection, name, rows) != len(rows):
             raise _VersionConflictError
+    await add_waits(
+        connection,
+        [after for before, after, _ in changes if _is_accepted(before.summary, after)],
+    )
     await enqueue_webhooks(
         connection,
         [
@@ -440,6 +445,11 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
         await connection.execute(
             _SQL["delete_operations"], *zip(*deleted_operations, strict=True)
         )
+
+
+def _is_accepted(before: Summary | None, after: Summary) -> bool:
+    """Whether the change is that the agenda was accepted."""
+    return after.accepted_at is not None and (before is None or before.accepted_at is None)
 
 
 async def _execute(connection: "Connection", name: str, rows: Sequence[Row]) -> int:

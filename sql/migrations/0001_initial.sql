@@ -121,6 +121,34 @@ create table signals (
 
 create index signals_by_expiry on signals (expires_at);
 
+-- Agendas that are held until conditions are met, until they have gone on or ended.
+create table agenda_waits (
+    agenda_id    text        not null,
+    customer_id  text        not null,
+    on_timeout   text        not null,
+    since        timestamptz not null,
+    due_at       timestamptz not null,
+    commanded_at timestamptz,
+    constraint agenda_waits_pkey primary key (agenda_id),
+    constraint agenda_waits_of foreign key (agenda_id)
+    references agendas (agenda_id) on delete cascade
+);
+
+create table agenda_conditions (
+    agenda_id      text    not null,
+    number         integer not null,
+    kind           text    not null,
+    key            text    not null,
+    due_at         timestamptz,
+    only_succeeded boolean not null,
+    met_at         timestamptz,
+    constraint agenda_conditions_pkey primary key (agenda_id, number),
+    constraint agenda_conditions_of foreign key (agenda_id)
+    references agenda_waits (agenda_id) on delete cascade
+);
+
+create index unmet_conditions on agenda_conditions (agenda_id) where met_at is null;
+
 -- Written in the transaction that folds the events before them, so each is folded once.
 create table consumed_offsets (
     topic       text    not null,

@@ -512,6 +512,18 @@ class BacklogMachine(RuleBasedStateMachine):
                     known.due = 0.0
             self.take_round(chosen, slots)
 
+    @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
+    def wait_in_vain(self, data, slots, crash):
+        """What it waited for did not come in time, if it is held still."""
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
+            is_held = self.model[agenda_id].state == "held"
+            changed, chosen = self.want(agenda_id, slots, crash, action="fail")
+            assert changed == is_held
+            if is_held:
+                self.end(agenda_id, State.FAILED)
+            self.take_round(chosen, slots)
+
     @rule(data=st.data(), priority=st.integers(0, 10), slots=st.integers(0, 3), crash=CRASHES)
     def reprioritise(self, data, priority, slots, crash):
         agenda_id = self.some(data, *SEEN_AS)

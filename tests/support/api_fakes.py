@@ -35,6 +35,7 @@ from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
 from pop_stream.ports.stats import StatsQuery, StatsSum
@@ -240,9 +241,11 @@ async def open_api(
     quota_ledger: QuotaLedger | None = None,
     authenticator: RequestAuthenticator | None = None,
     policies: Sequence[AdmissionPolicy] = BUILT_IN,
+    rankers: Mapping[str, RankFunction] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ApiUnderTest]:
     behind = replace(ports(), quota_ledger=quota_ledger, policies=policies)
+    behind = replace(behind, rankers=rankers or {})
     if authenticator is not None:
         behind = replace(behind, authenticator=authenticator)
     app = create_app(behind, Settings(**settings), timing=timing)

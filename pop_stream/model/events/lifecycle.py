@@ -26,8 +26,9 @@ from pop_stream.model.events.base import (
 
 Action = Literal["cancel", "hold", "release", "reprioritise"]
 
-InternalAction = Literal["wake"]
-"""What only parts of the service command: what an operation waited for has come."""
+InternalAction = Literal["wake", "fail"]
+"""What only parts of the service command: what an operation waited for has come; what an agenda
+waited for has not come in time."""
 
 WaitReason = Literal["not_before", "retry", "lost", "not_yet"]
 """A start in the future; a failure; a lease that ended without a heartbeat; an operation that
@@ -93,7 +94,7 @@ class AgendaCommanded(AgendaEvent, frozen=True):
     """
 
     insight_id: str
-    action: Action
+    action: Action | InternalAction
     priority: Priority | None = None
     rank: Rank | None = None
     by: str = ""

@@ -129,7 +129,7 @@ class BacklogPage:
         self.costs = array("d", [_declared(agenda) for agenda in agendas])
         arrivals = (min(agenda.accepted_at.timestamp(), latest) for agenda in agendas)
         self.arrivals = array("d", arrivals)
-        self.ranks = array("H", [agenda.rank for agenda in agendas])
+        self.ranks = array("I", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))
         self.options: dict[int, SchedulingOptions] = {}

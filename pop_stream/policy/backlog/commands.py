@@ -8,9 +8,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pop_stream.model.events.base import MAX_RANK
 from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason
 from pop_stream.model.events.scheduling import Command
 from pop_stream.policy.backlog.agenda_index import EMITTED, HELD, NO_OVERRIDES, READY, WAITING
+from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
 
 MAX_DUE: Final = 1_000
@@ -23,7 +25,7 @@ _UNCLAIMED_GRACE_S: Final = 2.0
 """How long an unclaimed attempt may still be claimed after it is to stop."""
 
 _PRIORITIES: Final = range(1, 10)
-_RANKS: Final = range(1 << 16)
+_RANKS: Final = range(MAX_RANK + 1)
 _SECOND_MS: Final = 1000
 
 
@@ -45,6 +47,7 @@ class BacklogCommands:
             "release": self._release,
             "reprioritise": self._reprioritise,
             "wake": self._wake,
+            "fail": self._fail,
         }
 
     def apply(self, command: Command, now: float) -> bool:
@@ -177,6 +180,18 @@ class BacklogCommands:
         else:
             is_due = state == HELD and known.why == "not_yet"
             backlog.set_overrides(ref, replace(overrides, due=0.0) if is_due else overrides)
+        return True
+
+    def _fail(self, ref: int, command: Command, now: float) -> bool:
+        """What it waited for before its first attempt has not come: it fails, if it is held."""
+        backlog = self._backlog
+        if backlog.index.state(ref) != HELD:
+            return False
+        attempt = backlog.index.attempt(ref)
+        failed = FailedAgenda(ref, command.agenda_id, attempt, "wait_timed_out", command.reason)
+        backlog.dequeue(ref)
+        backlog.outbox.exhausted(failed, now)
+        backlog.forget(ref)
         return True
 
 

@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus, QueueDescribed
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -62,6 +64,8 @@ def _scheduler_view(place: QueuedAgendaStatus, answer: QueueDescribed, summary: 
 
 def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     if place.state == "held":
+        if waits := _conditions(summary):
+            return f"it waits for {waits}"
         return f"it is on hold, until someone releases it{_hold_reason(summary)}"
     until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
     if place.why == "not_before":
@@ -72,6 +76,18 @@ def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     cause = _CAUSES[place.why or "retry"]
     said = f": {summary.message}" if summary.message else ""
     return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"
+
+
+def _conditions(summary: Summary) -> str:
+    """What it waits for before its first attempt, as it was accepted; empty for nothing."""
+    if summary.attempt > 1 or b'"wait_for"' not in summary.body:
+        return ""
+    try:
+        agenda = parse_agenda(summary.body, is_accepted=True)
+    except SubmissionError:
+        return ""
+    waits = () if agenda.hold else agenda.wait_for
+    return ", ".join(f"{one.kind} {one.key}" for one in waits)
 
 
 class _HeldBody(msgspec.Struct):
