@@ -158,13 +158,7 @@ def _endpoints(
         health=_health(ports, settings),
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
-        template_runs=TemplateRunEndpoints(
-            definitions["template"],
-            validator,
-            submissions,
-            ports.summaries,
-            body_reader,
-        ),
+        template_runs=_template_runs(ports, definitions, validator, submissions, body_reader),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         stats=StatsEndpoints(ports.stats, ports.clock),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
@@ -174,6 +168,18 @@ def _endpoints(
         decisions=_decisions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
+    )
+
+
+def _template_runs(
+    ports: ApiPorts,
+    definitions: Mapping[Kind, DefinitionEndpoints],
+    validator: SubmissionValidator,
+    submissions: SubmissionEndpoints,
+    body_reader: BodyReader,
+) -> TemplateRunEndpoints:
+    return TemplateRunEndpoints(
+        definitions["template"], validator, submissions, ports.summaries, body_reader
     )
 
 

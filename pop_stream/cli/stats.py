@@ -12,9 +12,7 @@ from pop_stream.cli.output import JsonFlag, console, emit, table
 from pop_stream.operations.errors import UsageError
 from pop_stream.ports.stats import StatsGroup
 
-From = Annotated[
-    datetime | None, typer.Option("--from", help="Beginning of the range, UTC; else a day ago.")
-]
+From = Annotated[datetime | None, typer.Option("--from", help="Beginning of the range, UTC.")]
 Before = Annotated[
     datetime | None, typer.Option("--before", help="End of the range, UTC; else the present.")
 ]
@@ -58,12 +56,13 @@ def stats(  # noqa: PLR0913, PLR0917  # each is an option
         _show_stats(page, groups)
 
 
-def usage(
+def usage(  # noqa: PLR0913, PLR0917  # each is an option
     customer: Customers = None,
     per: Annotated[str, typer.Option(help="day, month or all.")] = "month",
     from_at: From = None,
     before_at: Before = None,
     limit: Limit = 100,
+    offset: Offset = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what customers are billed for: worker-seconds, and agendas by how they ended."""
@@ -77,6 +76,7 @@ def usage(
             from_at=_utc(from_at),
             before_at=_utc(before_at),
             limit=limit,
+            offset=offset,
         )
     )
     if as_json:

@@ -25,7 +25,7 @@ class StatsCalls(Calls):
         """Sums by group, a page of them; the last day if no range is given.
 
         Args:
-            groups: By what rows are told apart.
+            groups: By what rows are kept apart.
             from_at: Beginning of the range.
             before_at: End of the range, the present if None.
             limit: Rows of the page.
@@ -37,7 +37,7 @@ class StatsCalls(Calls):
             ApiRefusedError: If a parameter is wrong; `issues` say which.
             ApiError: If there is no answer.
         """
-        query = [("group", one) for one in groups]
+        query: list[tuple[str, str]] = [("group", one) for one in groups]
         query += [(name, one) for name, values in filters.items() for one in values]
         query += _page(from_at, before_at, limit, offset)
         return await self._transport.read(StatsPage, "stats", query=query)

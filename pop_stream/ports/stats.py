@@ -10,7 +10,7 @@ from pop_stream.policy.lifecycle.stats import Measures
 StatsGroup = Literal[
     "hour", "day", "month", "insight_id", "customer_id", "template_id", "operation_type"
 ]
-"""By what rows are told apart; hours, days and months are those of UTC."""
+"""By what rows are kept apart; hours, days and months are those of UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ How far each partition was folded is moved on in the transaction that folds.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -411,13 +411,8 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     deleted_operations: list[Row] = []
     for before, after, written, _ in changes:
         is_whole = before.summary is None or is_description_changed(before.summary, after)
-        row = (agenda_row if is_whole else progress_row)(
-            after,
-            version=written.version,
-            percent=written.percent,
-            accounted=written.accounted,
-        )
-        (whole if is_whole else progressed).append(row)
+        rows = whole if is_whole else progressed
+        rows.append(_row(agenda_row if is_whole else progress_row, after, written))
         known = before.summary.operations if before.summary else {}
         for name, one in after.operations.items():
             if one != known.get(name):
@@ -425,12 +420,12 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
         deleted_operations += [
             (after.agenda_id, name) for name in known if name not in after.operations
         ]
-    for name, rows in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
-        if await _execute(connection, name, rows) != len(rows):
+    for name, made in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
+        if await _execute(connection, name, made) != len(made):
             raise _VersionConflictError
     await add_waits(
         connection,
-        [after for before, after, _ in changes if _is_accepted(before.summary, after)],
+        [after for before, after, *_ in changes if _is_accepted(before.summary, after)],
     )
     await enqueue_webhooks(
         connection,
@@ -450,6 +445,15 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
 def _is_accepted(before: Summary | None, after: Summary) -> bool:
     """Whether the change is that the agenda was accepted."""
     return after.accepted_at is not None and (before is None or before.accepted_at is None)
+
+
+def _row(make: Callable[..., Row], after: Summary, written: StoredSummary) -> Row:
+    return make(
+        after,
+        version=written.version,
+        percent=written.percent,
+        accounted=written.accounted,
+    )
 
 
 async def _execute(connection: "Connection", name: str, rows: Sequence[Row]) -> int:

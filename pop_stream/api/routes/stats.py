@@ -31,44 +31,49 @@ _RANGE: Final = (
 
 def stats_routes(stats: StatsEndpoints) -> tuple[Route, ...]:
     """What was counted by hour, and what customers are billed for."""
-    return (
-        Route(
-            "GET",
-            "/v1/stats",
-            stats.get_stats,
-            "getStats",
-            "Ends, worker-seconds, waits and runs, added up by hour, insight and more",
-            (RouteResponse("A page.", (StatsPage,)),),
-            (InvalidError, UnavailableError),
-            query=(
-                QueryParameter(
-                    "group",
-                    "By what rows are told apart; hour and insight_id if left out.",
-                    {"type": "array", "items": {"enum": [*get_args(StatsGroup)]}},
-                ),
-                QueryParameter("insight_id", "Of one of these insights.", _TEXTS),
-                QueryParameter("template_id", "Of one of these templates.", _TEXTS),
-                QueryParameter("operation_type", "Of one of these operation types.", _TEXTS),
-                *_RANGE,
+    return (_stats_route(stats), _usage_route(stats))
+
+
+def _stats_route(stats: StatsEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/stats",
+        stats.get_stats,
+        "getStats",
+        "Ends, worker-seconds, waits and runs, added up by hour, insight and more",
+        (RouteResponse("A page.", (StatsPage,)),),
+        (InvalidError, UnavailableError),
+        query=(
+            QueryParameter(
+                "group",
+                "By what rows are kept apart; hour and insight_id if left out.",
+                {"type": "array", "items": {"enum": [*get_args(StatsGroup)]}},
             ),
-            access=read_access(),
+            QueryParameter("insight_id", "Of one of these insights.", _TEXTS),
+            QueryParameter("template_id", "Of one of these templates.", _TEXTS),
+            QueryParameter("operation_type", "Of one of these operation types.", _TEXTS),
+            *_RANGE,
         ),
-        Route(
-            "GET",
-            "/v1/usage",
-            stats.get_usage,
-            "getUsage",
-            "Worker-seconds and ended agendas of customers, by day, month or in all",
-            (RouteResponse("A page.", (UsagePage,)),),
-            (InvalidError, UnavailableError),
-            query=(
-                QueryParameter(
-                    "per",
-                    "A row for each of these.",
-                    {"enum": ["day", "month", "all"], "default": "month"},
-                ),
-                *_RANGE,
+        access=read_access(),
+    )
+
+
+def _usage_route(stats: StatsEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/usage",
+        stats.get_usage,
+        "getUsage",
+        "Worker-seconds and ended agendas of customers, by day, month or in all",
+        (RouteResponse("A page.", (UsagePage,)),),
+        (InvalidError, UnavailableError),
+        query=(
+            QueryParameter(
+                "per",
+                "A row for each of these.",
+                {"enum": ["day", "month", "all"], "default": "month"},
             ),
-            access=read_access(),
+            *_RANGE,
         ),
+        access=read_access(),
     )

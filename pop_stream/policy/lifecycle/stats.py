@@ -1,13 +1,14 @@
 """What is counted of agendas by hour: ends, attempts, worker-seconds, waits and runs.
 
-An end counts when a summary comes to it, in the hour in which it ended; running the agenda
-again counts its next end too. An attempt counts once, with its first report that follows from
-the state: success, failure, stop or deferral, and the worker-seconds by operation type that it
-brings. What was reported of an attempt that another one followed before counts nowhere. Sums
-are whole microseconds, so they are the same in whatever order they are added.
+An end counts when a summary comes to it, in the hour in which it ended, with its wait and run
+as far as its start is known then; running the agenda again counts its next end too. An attempt
+counts once, with its first report that follows from the state: success, failure, stop or
+deferral, and the worker-seconds by operation type that it brings. What was reported of an
+attempt that another one followed before counts nowhere. Sums are whole microseconds, so they
+are the same in whatever order they are added.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import frexp
@@ -35,13 +36,13 @@ ALL_TYPES: Final = ""
 """The operation type of rows about whole agendas."""
 
 OTHER: Final = "(other)"
-"""Stands for templates and operation types of a customer beyond what is told apart."""
+"""Stands for templates and operation types of a customer beyond what is kept apart."""
 
 MAX_TYPES: Final = 16
-"""Operation types of one attempt that are told apart, those with most worker-seconds."""
+"""Operation types of one attempt that are kept apart, those with most worker-seconds."""
 
 MAX_KEYS: Final = 500
-"""Pairs of template and operation type of a customer in an hour that are told apart."""
+"""Pairs of template and operation type of a customer in an hour that are kept apart."""
 
 ENDS: Final = (
     State.SUCCEEDED,
@@ -130,7 +131,7 @@ class KeyLimiter:
     """Bounds how many rows a customer can make in an hour, as far as this process remembers."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, datetime], set[tuple[str, str]]] = {}
+        self._known: OrderedDict[tuple[str, datetime], set[tuple[str, str]]] = OrderedDict()
 
     def limited(self, key: StatsKey) -> StatsKey:
         """The key, or one that stands for all others of its customer and hour."""
@@ -143,7 +144,7 @@ class KeyLimiter:
             return key._replace(template_id=OTHER, operation_type=kind)
         known.add(pair)
         while len(self._known) > _MAX_HOURS:
-            self._known.pop(next(iter(self._known)))
+            self._known.popitem(last=False)
         return key
 
 

@@ -36,7 +36,7 @@ async def test_an_empty_range_has_no_rows():
 
 
 def test_a_customer_is_shown_its_own_rows_only():
-    acme = Principal(subject="k", customer_id="acme", roles=frozenset({Role.READ}))
+    acme = Principal(name="k", customer_id="acme", roles=frozenset({Role.READ}))
     assert _own((), acme) == ("acme",)
     assert _own(("acme", "globex"), acme) == ("acme",)
     assert _own(("globex",), acme) == ("(nobody)",)

@@ -62,7 +62,7 @@ def test_a_report_of_an_outdated_attempt_counts_nowhere():
     assert found["http"].worker_us == 1_000_000
 
 
-def test_operation_types_of_an_attempt_are_told_apart_up_to_a_limit():
+def test_operation_types_of_an_attempt_are_kept_apart_up_to_a_limit():
     many = {f"t{one:02}": 1.0 + one for one in range(20)}
     found = rows(accepted(), claimed(1), spent(ended(2), **many))
     assert len(found) == stats.MAX_TYPES + 2
