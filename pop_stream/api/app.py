@@ -23,6 +23,7 @@ from pop_stream.api.http.server import Metrics, add_correlation_id, around_reque
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
+from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
 from pop_stream.api.stats.endpoints import StatsEndpoints
@@ -53,6 +54,7 @@ from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
 from pop_stream.ports.signals import SignalStore
 from pop_stream.ports.stats import StatsReader
@@ -90,6 +92,7 @@ class ApiPorts:
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
     stats: StatsReader
+    pullers: PullerReader
     signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
@@ -152,6 +155,7 @@ def _endpoints(
         commands=_commands(ports, settings, body_reader),
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
+        pullers=PullerEndpoints(ports.pullers),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),

@@ -129,6 +129,11 @@ class Agenda(BaseModel):
     ] = Field(
         default="", description="A customer's agendas share its turns equally between keys."
     )
+    batch_key: Annotated[
+        str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
+    ] = Field(
+        default="", description="One that is chosen may bring others with the same key along."
+    )
     cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Expected worker-seconds. Without it, learned per operation type.",
@@ -380,6 +385,7 @@ def routed_agenda(
         priority=agenda.priority,
         rank=agenda.rank,
         fairness_key=agenda.fairness_key,
+        batch_key=agenda.batch_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
         not_before=not_before,

@@ -168,6 +168,9 @@ class Insight(SharedDefinition, AdmissionFields, PayloadFields):
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] | None = Field(
         default=None, description="Most agendas emitted and not settled."
     )
+    companions: Annotated[int, Field(ge=0, le=100), WHOLE_NUMBER] = Field(
+        default=0, description="How many more with its `batch_key` one that is chosen brings."
+    )
     max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE_NUMBER] | None = Field(
         default=None,
         description="Most ready agendas, of all customers; twice as many of priority 1.",

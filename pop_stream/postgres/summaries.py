@@ -29,6 +29,7 @@ from pop_stream.policy.lifecycle.webhooks import webhook_payload
 from pop_stream.ports.summaries import FoldedBatch, SummaryChange
 from pop_stream.postgres.conditions import add_waits
 from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.postgres.pullers import PullerSign, PullerSigns, record_pullers
 from pop_stream.postgres.summary_rows import (
     Row,
     agenda_row,
@@ -204,6 +205,7 @@ class PostgresSummaries:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
         self._cache = SummaryCache()
+        self._puller_signs = PullerSigns()
         self._stats_limiter = KeyLimiter()
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
@@ -222,7 +224,8 @@ class PostgresSummaries:
         for event in lifecycle:
             events_by_agenda[event.agenda_id].append(event)
         try:
-            changes, skipped = await self._fold(topic, spans, events_by_agenda)
+            signs = self._puller_signs.due(lifecycle)
+            changes, skipped = await self._fold(topic, spans, events_by_agenda, signs)
         except BaseException:
             self._cache.clear()
             raise
@@ -268,6 +271,7 @@ class PostgresSummaries:
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         events_by_agenda: _EventsByAgenda,
+        signs: Sequence[PullerSign],
     ) -> tuple[Sequence[_Change], int]:
         async with acquire_connection(self._pool) as connection:
             for tries in range(_TRIES):
@@ -283,6 +287,7 @@ class PostgresSummaries:
                             known = await self._known(connection, events_by_agenda)
                         changes, skipped = _changes(known, events_by_agenda)
                         await _write(connection, changes)
+                        await record_pullers(connection, signs)
                         # The transaction holds these partitions, so nobody else adds to
                         # the rows of the first of them.
                         await self._add_stats(connection, min(spans, default=-1), changes)

@@ -265,6 +265,20 @@ comment on table removal_watermark is
 
 insert into removal_watermark default values;
 
+-- Who pulls what, by the last signs of life; written by the fold, seldom for each puller.
+create table pullers (
+    insight_id     text        not null,
+    puller_id      text        not null,
+    first_seen_at  timestamptz not null,
+    last_sign_at   timestamptz not null,
+    last_claim_at  timestamptz,
+    idle           integer,
+    last_agenda_id text        not null,
+    constraint pullers_pkey primary key (insight_id, puller_id)
+) with (fillfactor = 50);
+
+comment on column pullers.idle is 'Runners without an agenda at the last claim; null over HTTP.';
+
 -- Webhooks that are owed to customers: written by the transaction that ends the agenda.
 create table webhooks (
     number       bigint      not null generated always as identity,

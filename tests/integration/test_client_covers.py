@@ -241,6 +241,8 @@ async def _work(client):
     (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
     assert pulled.agenda_id == "ready"
     yield "pullAgendas"
+    assert [one.puller_id async for one in client.pullers(insight_id="files")] == ["w1"]
+    yield "listPullers"
     assert (await client.heartbeat(pulled, "w1")).stop is None
     yield "renewAttempt"
     half = OperationReport(name="fetch", state="running", percent=50)

@@ -21,6 +21,7 @@ from fakes import (
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
+from memory_pullers import MemoryPullers
 from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
 from yarl import URL
@@ -157,6 +158,7 @@ class ApiUnderTest:
     deliveries: MemoryDeliveries
     audit: MemoryKeys
     letters: MemoryDeadLetters
+    pullers: MemoryPullers
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -228,6 +230,7 @@ def ports() -> ApiPorts:
         stats=NoStats(),
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
+        pullers=MemoryPullers(),
         signals=MemorySignals(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
@@ -260,6 +263,7 @@ async def open_api(
             behind.deliveries,
             behind.audit,
             behind.dead_letters,
+            behind.pullers,
         )
 
 
