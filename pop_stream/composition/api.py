@@ -32,6 +32,7 @@ from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.signals import PostgresSignals
+from pop_stream.postgres.stats import PostgresStats
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
@@ -140,6 +141,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             dead_letters=PostgresDeadLetters(pool),
             pullers=PostgresPullers(pool),
             signals=PostgresSignals(pool),
+            stats=PostgresStats(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             examine=lambda: doctor(settings),

@@ -263,7 +263,7 @@ RULES_OF = {
         "listTemplates", "listSchedules", "getScheduleVersion",
         "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
-        "countDeadLetters",
+        "countDeadLetters", "getStats", "getUsage",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
