@@ -23,8 +23,10 @@ from pop_stream.api.http.server import Metrics, add_correlation_id, around_reque
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
+from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
+from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
@@ -42,6 +44,7 @@ from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
@@ -51,8 +54,10 @@ from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
 from pop_stream.ports.signals import SignalStore
+from pop_stream.ports.stats import StatsReader
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
@@ -72,6 +77,7 @@ class ApiPorts:
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
         policies: Asked about every submission.
+        rankers: The operator's own, by the names that insights call them.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -85,6 +91,8 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    stats: StatsReader
+    pullers: PullerReader
     signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
@@ -93,6 +101,7 @@ class ApiPorts:
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
     policies: Sequence[AdmissionPolicy] = BUILT_IN
+    rankers: Mapping[str, RankFunction] = field(default_factory=dict)
 
 
 def create_app(
@@ -146,20 +155,16 @@ def _endpoints(
         commands=_commands(ports, settings, body_reader),
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
+        pullers=PullerEndpoints(ports.pullers),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
-        template_runs=TemplateRunEndpoints(
-            definitions["template"],
-            validator,
-            submissions,
-            ports.summaries,
-            body_reader,
-        ),
+        template_runs=_template_runs(ports, definitions, validator, submissions, body_reader),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
+        stats=StatsEndpoints(ports.stats, ports.clock),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
@@ -167,6 +172,18 @@ def _endpoints(
         decisions=_decisions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
+    )
+
+
+def _template_runs(
+    ports: ApiPorts,
+    definitions: Mapping[Kind, DefinitionEndpoints],
+    validator: SubmissionValidator,
+    submissions: SubmissionEndpoints,
+    body_reader: BodyReader,
+) -> TemplateRunEndpoints:
+    return TemplateRunEndpoints(
+        definitions["template"], validator, submissions, ports.summaries, body_reader
     )
 
 
@@ -262,6 +279,8 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         defined_only=settings.defined_customers_only,
         resolvers=period_resolvers(),
         policies=ports.policies,
+        rankers=ports.rankers,
+        now=ports.clock.now,
     )
 
 

@@ -157,6 +157,36 @@ class PulledAgendas(ResponseModel, frozen=True):
     agendas: list[PulledAgenda]
 
 
+class PullerView(ResponseModel, frozen=True):
+    """A puller in one insight, by its last sign of life there, some seconds old at most.
+
+    Attributes:
+        puller_id: As it calls itself.
+        last_claim_at: When it last claimed; null of a worker over HTTP.
+        idle: Runners that had no agenda at that claim; null of a worker over HTTP.
+        last_agenda_id: What its last sign was about.
+    """
+
+    insight_id: str
+    puller_id: str
+    first_seen_at: Instant
+    last_sign_at: Instant
+    last_claim_at: Instant | None
+    idle: int | None
+    last_agenda_id: str
+
+
+class PullerList(ResponseModel, frozen=True):
+    """A page of pullers, by insight and id.
+
+    Attributes:
+        next: The `after` of the next page; null on the last.
+    """
+
+    pullers: list[PullerView]
+    next: str | None
+
+
 class ReportAcknowledgement(ResponseModel, frozen=True):
     """The report is in Kafka, acknowledged.
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from pop_stream.clock import WallClock
-from pop_stream.composition.policies import admission_policies
+from pop_stream.composition.policies import admission_policies, operator_rankers
 from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
@@ -55,6 +55,7 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
             sender_authenticator,
             quota_gossip,
             policies=policies,
+            rankers=operator_rankers(),
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
         host, port = settings.metrics_host, settings.metrics_port

@@ -7,17 +7,23 @@ A package of the operator's announces a policy in its `pyproject.toml`:
 
 and `POP_ADMISSION_POLICIES='["working-hours"]'`, for API and ingest alike, has it asked. What
 is named and cannot be loaded keeps the process from starting: nothing is let in unasked.
+
+Rankers are announced alike, as functions in the group `pop_stream.rankers`, and insights call
+them by name. One that fails ranks nothing: a rank orders, and protects nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 import structlog
 
+from pop_stream.model.agenda import Agenda
 from pop_stream.operations.errors import UsageError
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, GuardedPolicy
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.settings import Settings
 
 GROUP: Final = "pop_stream.admission_policies"
@@ -32,6 +38,37 @@ def admission_policies(settings: Settings) -> Sequence[AdmissionPolicy]:
         UsageError: If one that the settings name is not installed, or is no policy.
     """
     return (*BUILT_IN, *(_guarded(name) for name in settings.admission_policies))
+
+
+RANKERS: Final = "pop_stream.rankers"
+
+
+def operator_rankers() -> Mapping[str, RankFunction]:
+    """The installed rankers, by name.
+
+    Raises:
+        UsageError: If one cannot be loaded, or is no function.
+    """
+    found: dict[str, RankFunction] = {}
+    for one in entry_points(group=RANKERS):
+        try:
+            function = one.load()
+        except Exception as error:
+            msg = f"the ranker {one.name!r} ({one.value}) cannot be loaded: {error!r}"
+            raise UsageError(msg) from error
+        if not callable(function):
+            msg = f"the ranker {one.name!r} ({one.value}) is no function of agenda and instant"
+            raise UsageError(msg)
+        found[one.name] = partial(_rank_by, one.name, function)
+    return found
+
+
+def _rank_by(name: str, function: RankFunction, agenda: Agenda, at: datetime) -> int:
+    try:
+        return int(function(agenda, at))
+    except Exception as error:  # whatever it is, the agenda goes on without a rank
+        _log.error("ranker.failed", ranker=name, exc_info=error)
+        return 0
 
 
 def _guarded(name: str) -> AdmissionPolicy:

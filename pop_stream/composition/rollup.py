@@ -121,7 +121,7 @@ async def _reconcile(
 
 
 async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
-    """Remove what has ended long enough ago; how many by state, `webhooks`, `dead_letters`."""
+    """Remove what is old enough, once; see `remove_expired`."""
     async with open_pool(settings) as pool:
         now = WallClock().now()
         return await remove_expired(

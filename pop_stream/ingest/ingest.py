@@ -6,9 +6,10 @@ were admitted, if those are still on their way.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from time import monotonic
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -41,6 +42,7 @@ from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER, RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
@@ -120,8 +122,10 @@ class Ingest:
         quota_gossip: QuotaGossip | None = None,
         *,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
         self._policies = policies
+        self._rankers = rankers
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = quota_gossip
         self._signer = RecordSigner(settings.signing_keys)
@@ -236,6 +240,7 @@ class Ingest:
             quota=self._quota,
             resolvers=self._resolvers,
             policies=self._policies,
+            rankers=self._rankers,
         )
 
 

@@ -4,9 +4,10 @@ Accepted: an event for the rollup, and a `RoutedAgenda` for the scheduler. Refus
 whoever reads the agenda, and one dead letter for the record, with what is wrong with each.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -37,6 +38,7 @@ from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.admission import Admission, Standing, Submission
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
@@ -203,9 +205,10 @@ class SubmissionProcessor:
         quota: Asked for every sound agenda; None lets all in.
         resolvers: Of periods, for templates that divide their runs.
         policies: Asked about every sound agenda before that.
+        rankers: The operator's own, by name.
     """
 
-    def __init__(  # noqa: PLR0913  # what a submission is judged by
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         topics: Topics,
         definitions: Definitions,
@@ -215,6 +218,7 @@ class SubmissionProcessor:
         quota: KafkaSubmissionQuota | None = None,
         resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
         self._topics = topics
         self._admission = Admission(
@@ -223,6 +227,7 @@ class SubmissionProcessor:
             defined_customers_only=defined_customers_only,
             resolvers=resolvers,
             policies=policies,
+            rankers=rankers,
         )
         self._quota = quota
 
@@ -235,6 +240,7 @@ class SubmissionProcessor:
             before=self._admission,
             resolvers=self._admission.resolvers,
             policies=self._admission.policies,
+            rankers=self._admission.rankers,
         )
 
     def process(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
@@ -306,14 +312,12 @@ class SubmissionProcessor:
             suggested_id=id_from_key(record, index),
             trace=_trace_of(record),
             standing=self._standing(record),
+            at=now,
         )
         insight_id, encoded = submission.insight_id, msgspec.Raw(submission.value)
         accepted = self._accepted(submission, encoded, now)
-        routed = encode(
-            routed_agenda(
-                submission.agenda, encoded, agenda_id=submission.agenda_id, accepted_at=now
-            )
-        )
+        agenda, agenda_id = submission.agenda, submission.agenda_id
+        routed = encode(routed_agenda(agenda, encoded, agenda_id=agenda_id, accepted_at=now))
         if self._quota is not None:
             self._quota.admit(
                 record,

@@ -26,7 +26,7 @@ from pydantic import (
 from pop_stream.model import references
 from pop_stream.model.dedupe import Dedupe
 from pop_stream.model.errors import Issue, SubmissionError
-from pop_stream.model.events.base import DedupeRule
+from pop_stream.model.events.base import MAX_RANK, DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
@@ -121,13 +121,18 @@ class Agenda(BaseModel):
         default=DEFAULT_PRIORITY,
         description="1 is most urgent, 9 least; orders a customer's own work only.",
     )
-    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] = Field(
+    rank: Annotated[int, Field(ge=0, le=MAX_RANK), WHOLE_NUMBER] = Field(
         default=0, description="Among a customer's agendas of one priority, least first."
     )
     fairness_key: Annotated[
         str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
     ] = Field(
         default="", description="A customer's agendas share its turns equally between keys."
+    )
+    batch_key: Annotated[
+        str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
+    ] = Field(
+        default="", description="One that is chosen may bring others with the same key along."
     )
     cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
         default=None,
@@ -380,6 +385,7 @@ def routed_agenda(
         priority=agenda.priority,
         rank=agenda.rank,
         fairness_key=agenda.fairness_key,
+        batch_key=agenda.batch_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
         not_before=not_before,

@@ -23,7 +23,7 @@ from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.errors import DefinitionError, Issue, UnreadableRecordError
 from pop_stream.model.identity import Ownership
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
-from pop_stream.model.insight_options import HealthScaling
+from pop_stream.model.insight_options import HealthScaling, Ranker
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
@@ -137,6 +137,9 @@ class Insight(SharedDefinition, AdmissionFields, PayloadFields):
         Field(default=0, description="Of several insights that fit, the highest wins.")
     )
     algorithm: AlgorithmName = "weighted_fair"
+    ranker: Ranker | None = Field(
+        default=None, description="Orders a customer's own agendas that name no rank."
+    )
     aging_s: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
         default=None,
         description="If set, priorities are strict across customers, and this long a wait "
@@ -164,6 +167,9 @@ class Insight(SharedDefinition, AdmissionFields, PayloadFields):
     )
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] | None = Field(
         default=None, description="Most agendas emitted and not settled."
+    )
+    companions: Annotated[int, Field(ge=0, le=100), WHOLE_NUMBER] = Field(
+        default=0, description="How many more with its `batch_key` one that is chosen brings."
     )
     max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE_NUMBER] | None = Field(
         default=None,

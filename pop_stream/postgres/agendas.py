@@ -173,7 +173,9 @@ BATCH: Final = 1_000
 KEPT_LETTER_BYTES: Final = 2 * 1024**3
 """Of the newest dead letters, each with a kilobyte besides its value; others are removed."""
 
+_PULLERS_SQL: Final = load_queries("pullers")
 _LETTERS_SQL: Final = load_queries("dead_letters")
+_STATS_SQL: Final = load_queries("stats")
 _BATCH_PAUSE_S: Final = 0.02
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -237,6 +239,13 @@ class PostgresRetention:
                 removed += some
         return removed
 
+    async def remove_silent_pullers(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Forget pullers that gave no sign of life since an instant; how many."""
+        async with acquire_connection(self._pool) as connection:
+            if dry_run:
+                return int(await connection.fetchval(_PULLERS_SQL["count_silent"], before))
+            return affected(await connection.execute(_PULLERS_SQL["delete_silent"], before))
+
     async def remove_dead_letters(self, before: datetime, *, dry_run: bool = False) -> int:
         """Remove letters written before an instant, and the oldest of too many; how many."""
         removed = 0
@@ -247,6 +256,18 @@ class PostgresRetention:
                 return int(await connection.fetchval(_LETTERS_SQL["count_aged"], *aged))
             while some := affected(
                 await connection.execute(_LETTERS_SQL["delete_aged"], *aged, BATCH)
+            ):
+                removed += some
+        return removed
+
+    async def remove_stats(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove what was counted in hours before an instant; how many rows."""
+        removed = 0
+        async with acquire_connection(self._pool) as connection:
+            if dry_run:
+                return int(await connection.fetchval(_STATS_SQL["count_aged"], before))
+            while some := affected(
+                await connection.execute(_STATS_SQL["delete_aged"], before, BATCH)
             ):
                 removed += some
         return removed

@@ -173,6 +173,10 @@ async def _templates(client):
     payload = {"url": "x", "stores": [1, 2], "isolate_stores": True}
     assert (await client.templates.preview_split("divided", {"payload": payload})).children == 2
     yield "previewSplit"
+    assert (await client.stats.page()).next is None
+    yield "getStats"
+    assert (await client.stats.usage(["acme"])).next is None
+    yield "getUsage"
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
@@ -237,6 +241,8 @@ async def _work(client):
     (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
     assert pulled.agenda_id == "ready"
     yield "pullAgendas"
+    assert [one.puller_id async for one in client.pullers(insight_id="files")] == ["w1"]
+    yield "listPullers"
     assert (await client.heartbeat(pulled, "w1")).stop is None
     yield "renewAttempt"
     half = OperationReport(name="fetch", state="running", percent=50)

@@ -21,6 +21,7 @@ from fakes import (
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
+from memory_pullers import MemoryPullers
 from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
 from yarl import URL
@@ -35,8 +36,10 @@ from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
+from pop_stream.ports.stats import StatsQuery, StatsSum
 from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
 from pop_stream.settings import Settings
 
@@ -155,6 +158,7 @@ class ApiUnderTest:
     deliveries: MemoryDeliveries
     audit: MemoryKeys
     letters: MemoryDeadLetters
+    pullers: MemoryPullers
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -190,6 +194,17 @@ class ApiUnderTest:
         return [json.loads(record.value or b"") for record in self.publisher.records]
 
 
+class NoStats:
+    """Nothing was counted yet; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[StatsQuery] = []
+
+    async def sums(self, query: StatsQuery) -> Sequence[StatsSum]:
+        self.asked.append(query)
+        return ()
+
+
 def definitions() -> Definitions:
     files = Insight(id="files", mappers=Mappers(operation_types=("http", "sql")))
     return Definitions(
@@ -212,8 +227,10 @@ def ports() -> ApiPorts:
         questions=FixedQueryReplies(),
         keys=keys,
         audit=keys,
+        stats=NoStats(),
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
+        pullers=MemoryPullers(),
         signals=MemorySignals(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
@@ -227,9 +244,11 @@ async def open_api(
     quota_ledger: QuotaLedger | None = None,
     authenticator: RequestAuthenticator | None = None,
     policies: Sequence[AdmissionPolicy] = BUILT_IN,
+    rankers: Mapping[str, RankFunction] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ApiUnderTest]:
     behind = replace(ports(), quota_ledger=quota_ledger, policies=policies)
+    behind = replace(behind, rankers=rankers or {})
     if authenticator is not None:
         behind = replace(behind, authenticator=authenticator)
     app = create_app(behind, Settings(**settings), timing=timing)
@@ -244,6 +263,7 @@ async def open_api(
             behind.deliveries,
             behind.audit,
             behind.dead_letters,
+            behind.pullers,
         )
 
 

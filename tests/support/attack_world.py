@@ -241,7 +241,7 @@ RULES_OF = {
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
         "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
-        "countDeadLetters", "listSignals",
+        "countDeadLetters", "getStats", "getUsage", "listSignals",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
@@ -249,7 +249,7 @@ RULES_OF = {
         "putTemplate", "patchTemplate", "deleteTemplate",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics"),
+    **_rules("operators", READ, "getMetrics", "listPullers"),
     **_rules(
         "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
         "patchCustomer",

@@ -1,7 +1,9 @@
 """Submissions over HTTP, checked by the definitions in force."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from types import MappingProxyType
 
 from pop_stream.api.http.errors import TooLargeError
 from pop_stream.model.agenda import Agenda
@@ -12,6 +14,7 @@ from pop_stream.model.ids import InsightId
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.policy.ingress.admission import Admission, Submission
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, Verdict
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.definitions import DefinitionSource
@@ -26,13 +29,15 @@ class SubmissionValidator:
         largest: Most bytes of one agenda, as sent and as published.
         defined_only: Whether agendas of customers that are not defined are refused.
         policies: Asked about every agenda.
+        rankers: The operator's own, by name.
+        now: The present instant, for ranks; without it none is computed.
         resolvers: Of periods, for templates that divide their runs.
 
     Attributes:
         resolvers: The same.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         definitions: DefinitionSource,
         new_id: Callable[[], str],
@@ -41,8 +46,12 @@ class SubmissionValidator:
         defined_only: bool,
         resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
+        now: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         self._policies = policies
+        self._rankers = rankers
+        self._now = now
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
@@ -76,7 +85,11 @@ class SubmissionValidator:
         """
         with _too_large():
             return self._current.admit(
-                raw, principal, new_id=self._new_id, suggested_id=suggested_id
+                raw,
+                principal,
+                new_id=self._new_id,
+                suggested_id=suggested_id,
+                at=self._now(),
             )
 
     def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
@@ -106,7 +119,7 @@ class SubmissionValidator:
         """
         with _too_large():
             return self._current.admit_agenda(
-                agenda, principal, new_id=self._new_id, template=template
+                agenda, principal, new_id=self._new_id, template=template, at=self._now()
             )
 
     def check_customer(self, principal: Principal, customer_id: str) -> None:
@@ -144,6 +157,7 @@ class SubmissionValidator:
                 before=self._admission,
                 resolvers=self.resolvers,
                 policies=self._policies,
+                rankers=self._rankers,
             )
         return self._admission
 

@@ -54,8 +54,7 @@ class RoutedAgenda(Struct, frozen=True):
         backoff: Between attempts; None for its insight's.
         run_from: What is wanted of an attempt before this one is wanted of an earlier run of
             the agenda; None for `attempt`.
-        series: It is dropped if its series is at this position already, or past it; None for
-            one that is placed whatever was placed before.
+        series: It is dropped if its series is at this position already, or past it.
         dedupe: Of what it is a duplicate, and what becomes of it then; None if of nothing.
     """
 
@@ -66,6 +65,7 @@ class RoutedAgenda(Struct, frozen=True):
     priority: Priority = 5
     rank: Rank = 0
     fairness_key: str = ""
+    batch_key: str = ""
     operation_types: tuple[str, ...] = ()
     cost_s: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
     attempt: Count = 1

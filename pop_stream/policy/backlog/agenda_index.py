@@ -63,6 +63,7 @@ class SchedulingOptions:
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
         dedupe: Of what it is a duplicate; None if of nothing.
+        batch_key: With whom it may be chosen; empty for nobody.
     """
 
     attempt: int = 1
@@ -74,6 +75,7 @@ class SchedulingOptions:
     max_attempts: int | None = None
     backoff: Backoff | None = None
     dedupe: DedupeRule | None = None
+    batch_key: str = ""
 
     @property
     def state(self) -> int:
@@ -129,7 +131,7 @@ class BacklogPage:
         self.costs = array("d", [_declared(agenda) for agenda in agendas])
         arrivals = (min(agenda.accepted_at.timestamp(), latest) for agenda in agendas)
         self.arrivals = array("d", arrivals)
-        self.ranks = array("H", [agenda.rank for agenda in agendas])
+        self.ranks = array("I", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))
         self.options: dict[int, SchedulingOptions] = {}
@@ -182,6 +184,7 @@ def _has_options(agenda: RoutedAgenda) -> bool:
         or agenda.max_attempts is not None
         or agenda.backoff is not None
         or agenda.dedupe is not None
+        or agenda.batch_key != ""
     )
 
 
@@ -196,6 +199,7 @@ def _options(agenda: RoutedAgenda) -> SchedulingOptions:
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         dedupe=agenda.dedupe,
+        batch_key=agenda.batch_key,
     )
 
 

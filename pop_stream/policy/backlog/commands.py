@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pop_stream.model.events.base import MAX_RANK
 from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason
 from pop_stream.model.events.scheduling import Command
 from pop_stream.policy.backlog.agenda_index import EMITTED, HELD, NO_OVERRIDES, READY, WAITING
@@ -24,7 +25,7 @@ _UNCLAIMED_GRACE_S: Final = 2.0
 """How long an unclaimed attempt may still be claimed after it is to stop."""
 
 _PRIORITIES: Final = range(1, 10)
-_RANKS: Final = range(1 << 16)
+_RANKS: Final = range(MAX_RANK + 1)
 _SECOND_MS: Final = 1000
 
 

@@ -6,7 +6,9 @@ submissions of one id are the same or differ; a repeat is admitted once.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, Literal, cast
 
 import msgspec
@@ -16,7 +18,6 @@ from pop_stream.model.admission import AdmissionFields
 from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
 from pop_stream.model.definitions import Definitions, VersionedTemplate
 from pop_stream.model.errors import (
-    AdmissionDeniedError,
     AgendaTooLargeError,
     ForbiddenError,
     Issue,
@@ -38,15 +39,14 @@ from pop_stream.model.validation import issues_of, shorten, without_nul
 from pop_stream.policy.ingress.policies import (
     ALLOW,
     BUILT_IN,
-    MAX_REASON,
     AdmissionPolicy,
     AdmissionRequest,
-    Allow,
-    Defer,
     Verdict,
     asks_nothing,
     decide,
+    obeying,
 )
+from pop_stream.policy.ingress.rankers import RankFunction, rank_of
 from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.policy.splitting.parent import expand_run
 from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
@@ -225,6 +225,7 @@ class Admission:
         before: By older definitions; its router goes on if only templates have changed.
         resolvers: Of periods, for templates that divide their runs.
         policies: Asked about every agenda that is sound and has an insight.
+        rankers: The operator's own, by the names that insights call them.
 
     Attributes:
         definitions: Those of that moment.
@@ -232,7 +233,7 @@ class Admission:
         has_policies: Whether a policy could say anything but that an agenda is allowed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         definitions: Definitions,
         *,
@@ -241,7 +242,9 @@ class Admission:
         before: "Admission | None" = None,
         resolvers: PeriodResolvers = BUILT_IN_PERIODS,
         policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
+        self.rankers = rankers
         self.policies = policies
         self.definitions: Definitions = definitions
         self.defined_customers_only = defined_customers_only
@@ -265,7 +268,7 @@ class Admission:
         """Where its customer wants to be notified of agendas that name no place themselves."""
         return self.definitions.customer(CustomerId(agenda.customer_id)).callback_url
 
-    def admit(
+    def admit(  # noqa: PLR0913  # what is known of a submission, named once
         self,
         raw: bytes | bytearray,
         principal: Principal,
@@ -274,6 +277,7 @@ class Admission:
         suggested_id: str | None = None,
         trace: Trace | None = None,
         standing: "Standing" = "new",
+        at: datetime | None = None,
     ) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
@@ -284,6 +288,7 @@ class Admission:
             suggested_id: Chosen by the sender outside the text; the text's own goes first.
             trace: Where it came from, unless the text says so itself.
             standing: Whether it may have been let in before.
+            at: When it came in; None leaves it without a computed rank.
 
         Raises:
             AdmissionDeniedError: If a policy denies it.
@@ -298,7 +303,12 @@ class Admission:
             agenda = agenda.model_copy(update={"trace": trace})
         self.check_sender(principal, agenda.customer_id)
         return self.admit_agenda(
-            agenda, principal, new_id=new_id, suggested_id=suggested_id, standing=standing
+            agenda,
+            principal,
+            new_id=new_id,
+            suggested_id=suggested_id,
+            standing=standing,
+            at=at,
         )
 
     def parse(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
@@ -309,7 +319,7 @@ class Admission:
         """
         return parse_submission(raw, self._templates, principal, resolvers=self.resolvers)
 
-    def admit_agenda(
+    def admit_agenda(  # noqa: PLR0913  # as in `admit`
         self,
         agenda: Agenda,
         principal: Principal,
@@ -318,6 +328,7 @@ class Admission:
         suggested_id: str | None = None,
         standing: "Standing" = "new",
         template: AgendaTemplate | None = None,
+        at: datetime | None = None,
     ) -> Submission:
         """The submission that a sound agenda makes; see `admit`.
 
@@ -328,6 +339,7 @@ class Admission:
             suggested_id: As in `admit`; of no account for another's agenda.
             standing: As in `admit`.
             template: What it was made from, if that may be newer than what is in force.
+            at: As in `admit`.
 
         Raises:
             AdmissionDeniedError: If a policy denies it.
@@ -343,7 +355,8 @@ class Admission:
             suggested_id = None
         if standing != "admitted":
             verdict = self.verdict(agenda, insight_id, template)
-            agenda = _obeying(agenda, verdict, may_deny=standing == "new")
+            agenda = obeying(agenda, verdict, may_deny=standing == "new")
+            agenda = self._ranked(agenda, insight_id, at)
         named = agenda.id or suggested_id
         agenda_id = qualified_id(named, principal.customer_id) if named else new_id()
         if agenda_id != agenda.id:
@@ -358,6 +371,12 @@ class Admission:
             value=value,
             is_named=named is not None,
         )
+
+    def _ranked(self, agenda: Agenda, insight_id: InsightId, at: datetime | None) -> Agenda:
+        ranker = self.definitions.insights[insight_id].ranker
+        if ranker is None or agenda.rank or at is None:
+            return agenda
+        return agenda.model_copy(update={"rank": rank_of(agenda, ranker, at, self.rankers)})
 
     def verdict(
         self, agenda: Agenda, insight_id: InsightId, template: AgendaTemplate | None = None
@@ -444,26 +463,6 @@ class Admission:
 def _gates(definitions: Definitions) -> Iterator[AdmissionFields]:
     yield from definitions.insights.values()
     yield from (one.template for one in definitions.templates.values())
-
-
-def _obeying(agenda: Agenda, verdict: Verdict, *, may_deny: bool) -> Agenda:
-    """The agenda as the policies let it in.
-
-    Raises:
-        AdmissionDeniedError: If they do not, and may.
-    """
-    if isinstance(verdict, Allow):
-        return agenda
-    if isinstance(verdict, Defer):
-        held = verdict.reason
-    elif may_deny:
-        raise AdmissionDeniedError(verdict.issues)
-    else:
-        reason = "; ".join(map(str, verdict.issues))
-        held = f"denied now, but perhaps let in before a restart: {reason}"
-    reasons = [one for one in (agenda.hold_reason, held) if one]
-    reason = "; ".join(reasons)[:MAX_REASON]
-    return agenda.model_copy(update={"hold": True, "hold_reason": reason})
 
 
 _TRACE_KEY_BYTES: Final = len(',"trace":')

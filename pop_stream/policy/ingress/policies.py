@@ -19,7 +19,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from pop_stream.model.admission import AdmissionFields
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Customer, Insight
-from pop_stream.model.errors import Issue
+from pop_stream.model.errors import AdmissionDeniedError, Issue
 from pop_stream.model.payload_schema import payload_issues
 from pop_stream.model.references import find as find_references
 from pop_stream.model.template import AgendaTemplate
@@ -154,11 +154,11 @@ BUILT_IN: Final[Sequence[AdmissionPolicy]] = (EnabledPolicy(), LabelPolicy(), Pa
 
 
 def asks_nothing(gates: Iterable[AdmissionFields]) -> bool:
-    """Whether the built-in policies allow all that passes these insights and templates."""
+    """Whether all that passes these insights and templates is let in as it is, unranked."""
     return all(
         one.enabled
         and not one.needs_labels
-        and not (isinstance(one, Insight) and one.payload_schemas)
+        and not (isinstance(one, Insight) and (one.payload_schemas or one.ranker))
         for one in gates
     )
 
@@ -175,6 +175,31 @@ def decide(policies: Sequence[AdmissionPolicy], request: AdmissionRequest) -> Ve
             case Allow():
                 pass
     return Defer("; ".join(reasons)[:MAX_REASON]) if reasons else ALLOW
+
+
+def obeying(agenda: Agenda, verdict: Verdict, *, may_deny: bool) -> Agenda:
+    """The agenda as the policies let it in.
+
+    Args:
+        agenda: As it came.
+        verdict: Of all policies.
+        may_deny: Whether it is surely new; otherwise what is denied is held.
+
+    Raises:
+        AdmissionDeniedError: If they do not, and may.
+    """
+    if isinstance(verdict, Allow):
+        return agenda
+    if isinstance(verdict, Defer):
+        held = verdict.reason
+    elif may_deny:
+        raise AdmissionDeniedError(verdict.issues)
+    else:
+        reason = "; ".join(map(str, verdict.issues))
+        held = f"denied now, but perhaps let in before a restart: {reason}"
+    reasons = [one for one in (agenda.hold_reason, held) if one]
+    reason = "; ".join(reasons)[:MAX_REASON]
+    return agenda.model_copy(update={"hold": True, "hold_reason": reason})
 
 
 def _checked(verdict: object) -> Verdict:

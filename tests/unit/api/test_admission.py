@@ -5,6 +5,7 @@ from dataclasses import replace
 from api_fakes import agenda, open_api
 
 from pop_stream.model.definitions import Customer, Insight, Mappers
+from pop_stream.model.insight_options import Ranker
 from pop_stream.policy.ingress.policies import Allow, Defer
 
 
@@ -56,6 +57,14 @@ async def test_an_explanation_says_what_a_policy_would():
         status, body, _ = await api.call("POST", "/v1/placement/explain", agenda())
         assert (status, body["insight_id"]) == (200, "files")
         assert [one["field"] for one in body["issues"]] == ["insight_id"]
+
+
+async def test_the_rank_that_an_insight_gives_is_published_with_the_agenda():
+    async with open_api(rankers={"mine": lambda agenda, at: 70_000}) as api:
+        define(api, ranker=Ranker(by="entry_point", name="mine"))
+        assert (await api.submit(agenda()))[0] == 202
+        assert (await api.submit(agenda(rank=3)))[0] == 202
+        assert [one["rank"] for one in api.published] == [70_000, 3]
 
 
 class AtNight:

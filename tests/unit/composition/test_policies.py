@@ -5,7 +5,12 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from pop_stream.composition import policies
-from pop_stream.composition.policies import GROUP, admission_policies
+from pop_stream.composition.policies import (
+    GROUP,
+    RANKERS,
+    admission_policies,
+    operator_rankers,
+)
 from pop_stream.operations.errors import UsageError
 from pop_stream.policy.ingress.policies import BUILT_IN, Defer
 from pop_stream.settings import Settings
@@ -61,3 +66,26 @@ def test_what_cannot_be_loaded_is_named(name, why):
     with pytest.raises(UsageError, match=why) as failed:
         admission_policies(Settings(admission_policies=(name,)))
     assert repr(name) in str(failed.value)
+
+
+def rank_by_title(agenda, at):
+    return len(agenda) + at
+
+
+def announce(monkeypatch, what):
+    found = [EntryPoint("mine", f"{__name__}:{what}", RANKERS)]
+    monkeypatch.setattr(policies, "entry_points", lambda group: found)
+
+
+def test_rankers_are_called_by_name_and_one_that_fails_ranks_nothing(monkeypatch):
+    announce(monkeypatch, "rank_by_title")
+    mine = operator_rankers()["mine"]
+    assert mine("abc", 4) == 7
+    assert mine(None, 4) == 0
+
+
+@pytest.mark.parametrize("what", ["NO_POLICY", "missing"])
+def test_a_ranker_that_is_none_lets_nothing_start(monkeypatch, what):
+    announce(monkeypatch, what)
+    with pytest.raises(UsageError, match="the ranker 'mine'"):
+        operator_rankers()
