@@ -237,7 +237,7 @@ RULES_OF = {
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
         "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
-        "countDeadLetters",
+        "countDeadLetters", "getStats", "getUsage",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
