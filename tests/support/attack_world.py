@@ -47,8 +47,11 @@ def _routes() -> list[Route]:
 SETTINGS = Settings(auth="required", signing_secrets=("s" * 32,))
 ROUTES = _routes()
 GUARDED = [route for route in ROUTES if route.access.role is not None]
-ON_OBJECTS = [route for route in GUARDED if "{" in route.path]
-ON_NOTHING = [route for route in GUARDED if "{" not in route.path]
+NAMES_ONLY = {"giveSignal"}
+"""Routes whose path has a name that the caller makes up, and no object."""
+
+ON_OBJECTS = [route for route in GUARDED if "{" in route.path and route.name not in NAMES_ONLY]
+ON_NOTHING = [route for route in GUARDED if "{" not in route.path or route.name in NAMES_ONLY]
 
 OBJECTS = {
     "agenda_id": {"own": "a-own", "foreign": "a-foreign"},
@@ -75,6 +78,7 @@ OBJECTS = {
     "customer_id": {"own": "acme", "foreign": "beta"},
     "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
     "letter_id": {"own": "0" * 20, "foreign": "f" * 20},
+    "name": {"own": "paid"},
 }
 """Ids of each kind of object, by whose it is to customer acme; `unknown` is there for all."""
 
@@ -249,21 +253,21 @@ RULES_OF = {
     **_rules(
         "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
         "reprioritiseAgenda", "rerunAgenda", "deleteAgenda", "redriveDeadLetter",
-        "discardDeadLetter", "putInsightHealth", "triggerSchedule", "resumeSchedule",
-        "backfillSchedule",
+        "discardDeadLetter", "putInsightHealth", "approveOperation", "rejectOperation",
+        "triggerSchedule", "resumeSchedule", "backfillSchedule",
     ),
     **_rules("changes", PULL, "pullAgendas"),
     **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
     **_rules(
         "changes", OPERATE, "getKey", "rotateKey", "revokeKey", operator_role=ADMIN
     ),
-    **_rules("judges", SUBMIT, "submitAgendas"),
+    **_rules("judges", SUBMIT, "submitAgendas", "giveSignal"),
     **_rules(
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
         "listTemplates", "listSchedules", "getScheduleVersion",
         "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
-        "countDeadLetters", "getStats", "getUsage",
+        "countDeadLetters", "getStats", "getUsage", "listSignals",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
@@ -303,6 +307,7 @@ BODIES = {
     "patchSchedule": {"title": "changed"},
     "backfillSchedule": {"first": "2026-01-01T00:00:00Z", "last": "2026-01-01T00:05:00Z"},
     "createKey": {"roles": ["operate"]},
+    "giveSignal": {"customer_id": "acme"},
     "pullAgendas": WHO,
     "renewAttempt": WHO,
     "reportProgress": WHO,
