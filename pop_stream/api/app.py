@@ -129,7 +129,9 @@ def _endpoints(
         commands=_commands(ports, settings, body_reader),
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
-        queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        queue_endpoints=QueueEndpoints(
+            ports.questions, ports.summaries, ports.definitions, body_reader
+        ),
         streams=StreamEndpoints(
             ports.summaries, metrics, timing, max_streams=settings.max_streams
         ),

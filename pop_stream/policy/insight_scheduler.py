@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Final, NamedTuple
 
 from pop_stream.model.definitions import Definitions, Insight
@@ -49,16 +48,13 @@ from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
 from pop_stream.policy.backlog.outbox import OutboxBatch
-from pop_stream.policy.fairness.flow import Flow, Share
-from pop_stream.policy.fairness.queue import FairQueue
-from pop_stream.policy.flow_control import emission_gate, forecast
+from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.flow_control import emission_gate, forecast, what_if
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
 
 _LEAST_WEIGHT: Final = 1e-6
-_MAX_CUSTOMERS_LISTED: Final = 50
-_MAX_HELD_CUSTOMERS_LISTED: Final = 10
 _FIGURES_TTL_S: Final = 1.0
 _MAX_FIGURES_TTL_S: Final = 10.0
 _CUSTOMERS_PER_TTL_SECOND: Final = 100
@@ -372,7 +368,7 @@ class InsightScheduler:
         backlog, at, depth = self.backlog, planned.at, planned.depth
         figures = self._figures_within(at, self._decision_ttl_s())
         counts = Counter[str](one.customer_id for one in planned.chosen)
-        listed = _listed_flows(backlog.queue, counts)
+        listed = forecast.listed_flows(backlog.queue, counts)
         return RoundDecided(
             insight_id=self.insight.id,
             at=datetime.fromtimestamp(at, UTC),
@@ -431,11 +427,12 @@ class InsightScheduler:
             target=self.target,
             rate_per_s=round(self.target_depth.rate_per_s, 3),
             customers=forecast.customer_shares(
-                backlogged[:_MAX_CUSTOMERS_LISTED],
+                backlogged[: forecast.MAX_CUSTOMERS_LISTED],
                 mean=forecast.mean_service(backlog, now),
                 now=now,
+                with_delivered=True,
             ),
-            others=max(0, len(backlogged) - _MAX_CUSTOMERS_LISTED),
+            others=max(0, len(backlogged) - forecast.MAX_CUSTOMERS_LISTED),
             delayed=backlog.waiting,
             held=backlog.held,
             gap=figures.gap,
@@ -443,6 +440,9 @@ class InsightScheduler:
             agenda=self._position(query.agenda_id, now) if query.agenda_id else None,
             holds=holds,
             tracked_up_to=tracked_up_to,
+            forecast=what_if.forecast(
+                backlog, query.weights, now=now, rate_per_s=self._rate_per_s
+            ),
         )
 
     def _position(self, agenda_id: str, now: float) -> QueuedAgendaStatus:
@@ -450,9 +450,14 @@ class InsightScheduler:
             self.backlog,
             agenda_id,
             now=now,
-            rate_per_s=self.drain_rate.per_s or self.target_depth.rate_per_s,
+            rate_per_s=self._rate_per_s,
             unclaimed=self.depth.unclaimed,
         )
+
+    @property
+    def _rate_per_s(self) -> float:
+        """Agendas claimed per second while some wait."""
+        return self.drain_rate.per_s or self.target_depth.rate_per_s
 
     def _decision_ttl_s(self) -> float:
         """For decisions, a second for every hundred customers, up to ten seconds.
@@ -489,12 +494,3 @@ def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Sh
         burst=customer.burst,
         paused=customer.paused,
     )
-
-
-def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
-    """Who was chosen, then who is next, then some that may not go."""
-    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
-    flows |= {one.customer_id: one for one in queue.next_customers(_MAX_CUSTOMERS_LISTED)}
-    shown = dict(islice(flows.items(), _MAX_CUSTOMERS_LISTED))
-    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_CUSTOMERS_LISTED)}
-    return [*shown.values()]

@@ -1,6 +1,6 @@
 """Queries to the scheduler."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pop_stream.model.events.scheduling import QueueDescribed
@@ -15,6 +15,7 @@ class QueueQueries(Protocol):
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> QueueDescribed:
         """The state of an insight's queue, and of an agenda in it if one is named.
 
@@ -25,6 +26,7 @@ class QueueQueries(Protocol):
                 most `MAX_QUERIED_AGENDAS`.
             tracked_after: The reply also lists agendas that the scheduler holds after this
                 place, as many as fit; -1 begins with the first, None lists none.
+            weights: Other weights of some customers, for a forecast of who would start when.
 
         Raises:
             UnavailableError: If no scheduler answers in time.

@@ -162,6 +162,7 @@ async def _templates(client):
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
+    assert (await client.insights.forecast("files", {"acme": 2})).customers == []
     yield "getInsightQueue"
 
 

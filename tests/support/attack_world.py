@@ -238,7 +238,7 @@ RULES_OF = {
         "putTemplate", "patchTemplate", "deleteTemplate",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics"),
+    **_rules("operators", READ, "getMetrics", "forecastWeights"),
     **_rules(
         "operators", ADMIN, "listAudit", "createCustomer", "putCustomer", "patchCustomer",
         "deleteCustomer", "createInsight", "putInsight", "patchInsight", "deleteInsight",
@@ -268,6 +268,7 @@ BODIES = {
     "createInsight": {"id": "gamma"},
     "createPool": {"id": "gamma", "max_in_flight": 1},
     "putPool": {"max_in_flight": 1},
+    "forecastWeights": {"weights": {"acme": 2}},
 }
 """Sound bodies, so that what is refused is refused for who asks."""
 

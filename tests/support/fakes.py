@@ -130,6 +130,7 @@ class FixedQueryReplies:
     """Answers that a test sets by hand, by insight and agenda."""
 
     by_question: dict[tuple[str, str], QueueDescribed] = field(default_factory=dict)
+    asked_weights: list[Mapping[str, float] | None] = field(default_factory=list)
 
     async def ask(
         self,
@@ -137,7 +138,9 @@ class FixedQueryReplies:
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> QueueDescribed:
+        self.asked_weights.append(weights)
         try:
             return self.by_question[insight_id, agenda_id]
         except KeyError:

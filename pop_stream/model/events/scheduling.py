@@ -26,6 +26,7 @@ from pop_stream.model.events.base import (
     Struct,
     WorkerSeconds,
 )
+from pop_stream.model.events.forecast import QueueForecast
 from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
 
@@ -216,6 +217,7 @@ class QueueQueried(Event, frozen=True):
             `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
+        weights: By customer, other weights than it has: the reply says who would start when.
     """
 
     insight_id: str
@@ -223,6 +225,9 @@ class QueueQueried(Event, frozen=True):
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
     tracked_after: int | None = None
+    weights: dict[str, Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)]] = field(
+        default_factory=dict
+    )
 
 
 MAX_QUERIED_AGENDAS: Final = 1_000
@@ -279,6 +284,8 @@ class CustomerShare(Struct, frozen=True):
         wait_s: Recent mean of the wait from acceptance to emission.
         held_by: Why none of its agendas can be chosen: `paused`, `max_in_flight`, `rate`, or
             empty.
+        delivered_s: Worker-seconds of its agendas that ended, since its scheduler has had it
+            in memory; 0 in a decision.
     """
 
     customer_id: str
@@ -289,6 +296,7 @@ class CustomerShare(Struct, frozen=True):
     share: float = 1.0
     wait_s: float = 0.0
     held_by: str = ""
+    delivered_s: float = 0.0
 
 
 class RoundDecided(Event, frozen=True):
@@ -397,6 +405,7 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        forecast: If the query names weights.
     """
 
     insight_id: str
@@ -419,6 +428,7 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    forecast: QueueForecast | None = None
 
 
 class RecordRefused(Event, frozen=True):
