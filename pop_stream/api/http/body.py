@@ -127,12 +127,16 @@ class BodyReader:
 
     async def _fill(self, arrival: _Arrival, request: web.Request) -> None:
         now = asyncio.get_running_loop().time
-        started, body = now(), arrival.body
+        started, body, worked = now(), arrival.body, 0
         try:
             async with asyncio.timeout_at(started + _GRACE_S) as arrival.deadline:
                 async for chunk in request.content.iter_any():
                     body += chunk
                     self._check(arrival)
+                    worked += len(chunk)
+                    if worked >= SLICE_BYTES:  # what is decompressed here waits for nothing
+                        worked = 0
+                        await asyncio.sleep(0)
                     in_time = _GRACE_S + len(body) / _LEAST_BYTES_PER_S
                     arrival.deadline.reschedule(started + min(in_time, _ARRIVES_WITHIN_S))
         except TimeoutError:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,8 @@ from pop_stream.lab.bench.options import Folder, Processes
 from pop_stream.lab.reporting import measure_and_report
 
 if TYPE_CHECKING:
+    from pop_stream.lab.chaos.faults import FaultCounts
+    from pop_stream.lab.chaos.hostile import HostileResult
     from pop_stream.lab.chaos.run import ChaosConfig, ChaosResult
 
 
@@ -38,6 +41,11 @@ Settle = Annotated[
 ]
 
 
+Hostile = Annotated[
+    bool, typer.Option("--hostile", help="A customer attacks; no part is killed.")
+]
+
+
 def chaos(  # noqa: PLR0913, PLR0917  # one option each
     kills: Kills = 10,
     seed: Seed = None,
@@ -51,6 +59,7 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     pullers: Processes = 2,
     schedulers: Processes = 2,
     settle: Settle = 120.0,
+    hostile: Hostile = False,
     folder: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -59,30 +68,101 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     Starts everything on this machine, submits work of several customers over HTTP and over
     Kafka, and judges by Kafka's records, Postgres' rows and a file that handlers append to.
     Exits non-zero if a promise was broken. The same seed makes the same load and faults.
+
+    With --hostile nothing is killed. One customer submits at the rate, at first alone for a
+    quarter of the time; then another one attacks with an ordinary key. Promised is that the
+    first one's waits stay within twice what they were, that nothing of it is lost, and that no
+    part ends.
     """
     import secrets
 
-    from pop_stream.lab.bench.conditions import data_folder
     from pop_stream.lab.chaos.faults import FaultCounts
-    from pop_stream.lab.chaos.run import ChaosConfig, run_chaos
     from pop_stream.operations import logging
 
     _check_brokers(brokers)
     logging.configure_console_logging()
-    made_up = secrets.randbelow(1_000_000)
+    chosen = secrets.randbelow(1_000_000) if seed is None else seed
+    if hostile:
+        _chaos_by_customer(chosen, seconds, rate, folder, as_json=as_json)
+        return
     counts = FaultCounts(seconds, kills, freezes, broker_kills, database_stops, broker_freezes)
+    shape = (chosen, rate, brokers, pullers, schedulers, settle)
+    _chaos_by_faults(counts, shape, folder, as_json=as_json)
+
+
+def _chaos_by_faults(
+    counts: "FaultCounts",
+    shape: tuple[int, float, int, int, int, float],
+    folder: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from pop_stream.lab.bench.conditions import data_folder
+    from pop_stream.lab.chaos.run import ChaosConfig, run_chaos
 
     async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         with data_folder(folder) as place:
-            config = ChaosConfig(
-                place, counts, made_up if seed is None else seed, rate, brokers, pullers,
-                schedulers, settle,
-            )  # fmt: skip
+            config = ChaosConfig(place, counts, *shape)
             on_progress(f"to see it again: {rerun_command(config)}")
             return report(config, await run_chaos(config, on_progress))
 
     if measure_and_report(measure, _view, as_json=as_json)["broken"]:
         raise typer.Exit(1)
+
+
+def _chaos_by_customer(
+    seed: int, seconds: float, rate: float, folder: Path | None, *, as_json: bool
+) -> None:
+    from pop_stream.lab.bench.conditions import data_folder
+    from pop_stream.lab.chaos.hostile import HostileOptions, run_hostile
+
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
+        with data_folder(folder) as place:
+            options = HostileOptions(place, seed, seconds / 4, seconds * 3 / 4, rate)
+            return {**hostile_report(await run_hostile(options, on_progress)), "seed": seed}
+
+    if measure_and_report(measure, _hostile_view, as_json=as_json)["broken"]:
+        raise typer.Exit(1)
+
+
+def hostile_report(found: "HostileResult") -> Mapping[str, Any]:
+    """What a run with a hostile customer found, and the promises it broke."""
+    from pop_stream.lab.bench.figures import percentiles_ms
+
+    return {
+        "alone_ms": percentiles_ms(found.alone),
+        "attacked_ms": percentiles_ms(found.attacked),
+        "ratio_p99": round(found.ratio, 3),
+        "submitted": len(found.alone) + len(found.attacked),
+        "lost": len(found.unended),
+        "refused": len(found.refused),
+        "restarts": dict(found.restarts),
+        "server_errors": dict(found.server_errors),
+        "answers": dict(found.answers),
+        "rss_mb": {part: [*sizes] for part, sizes in sorted(found.rss_mb.items())},
+        "broken": [*found.broken()],
+    }
+
+
+def _hostile_view(result: Mapping[str, Any]) -> Iterator[Any]:
+    yield table(
+        ("attack and answer", "#times"),
+        [(answer, f"{times:,}") for answer, times in result["answers"].items()],
+    )
+    yield table(
+        ("part", "#MB before", "#MB after"),
+        [(part, *(f"{one:.0f}" for one in mb)) for part, mb in result["rss_mb"].items()],
+    )
+    alone, attacked = result["alone_ms"], result["attacked_ms"]
+    yield (
+        f"quiet customer: {result['submitted']:,} agendas, [bold]lost {result['lost']}[/], "
+        f"refused {result['refused']}; due to start p50 {alone['p50']} and p99 {alone['p99']} "
+        f"ms alone, {attacked['p50']} and {attacked['p99']} ms under attack"
+    )
+    for one in result["broken"]:
+        yield f"[red]✗[/] {one}"
+    if not result["broken"]:
+        yield "[green]✓[/] every promise held"
 
 
 def _check_brokers(brokers: int) -> None:

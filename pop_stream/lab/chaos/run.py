@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,8 +30,9 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.errors import CommandError
 from pop_stream.postgres.ledger import PostgresSummaryScan
 from pop_stream.postgres.pool import open_pool
+from pop_stream.settings import Settings
 
-_DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
+DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 _HANDLERS: Final = "pop_stream.lab.chaos.handlers:handlers"
 _RESTART: Final = RestartPolicy(longest_pause=timedelta(seconds=1))
 _WARM_WITHIN_S: Final = 60.0
@@ -87,8 +89,8 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
     starts = chaos.folder.absolute() / f"starts-{secrets.token_hex(4)}"
     plan = StackPlan(
         folder=chaos.folder,
-        definitions=_DEFINITIONS,
-        port=_random_port(),
+        definitions=DEFINITIONS,
+        port=random_port(),
         pullers=chaos.pullers,
         copies={"scheduler": chaos.schedulers},
         handlers=(_HANDLERS,),
@@ -111,7 +113,7 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
         return await _run(chaos, stack, starts, on_progress)
 
 
-def _random_port() -> int:
+def random_port() -> int:
     """A port that no other process is likely to take while the API is down."""
     return next(port for _ in PORTS if is_free_port(port := secrets.choice(PORTS)))
 
@@ -146,7 +148,7 @@ async def _run(
     on_progress(
         f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended"
     )
-    settled_s = await _settle(stack, load, within_s=chaos.settle_s)
+    settled_s = await settle(stack.settings, load.acknowledged, within_s=chaos.settle_s)
     evidence = await gather_evidence(stack.settings, f"{load.prefix}-", starts)
     own = [one for one in evidence.starts if one.agenda_id.startswith(f"{load.prefix}-")]
     evidence.starts = own
@@ -184,12 +186,12 @@ async def _submit(stack: Stack, load: ChaosLoad) -> None:
         await submit(load, api, publisher, topic)
 
 
-async def _settle(stack: Stack, load: ChaosLoad, *, within_s: float) -> float:
+async def settle(settings: Settings, agenda_ids: Collection[str], *, within_s: float) -> float:
     """Wait until Postgres says that all have ended; seconds that it took, or the limit."""
     now = asyncio.get_running_loop().time
     began = now()
-    waiting = set(load.acknowledged)
-    async with open_pool(stack.settings) as pool:
+    waiting = set(agenda_ids)
+    async with open_pool(settings) as pool:
         ledger = PostgresSummaryScan(pool)
         while waiting and now() - began < within_s:
             try:

@@ -3,6 +3,8 @@
 import pytest
 from report_commands import PATIENCE_S, reported, servers_of
 
+from pop_stream.lab.chaos.attacks import ATTACKS
+
 KILLS, FREEZES = 3, 1
 SECONDS, RATE = 10, 20
 
@@ -26,3 +28,22 @@ async def test_nothing_is_lost_or_started_twice_while_parts_die_and_freeze(setti
     broken = [one for one in report["broken"] if "nothing was started for" not in one]
     assert broken == []
     assert code == (1 if report["broken"] else 0)
+
+
+@pytest.mark.timeout(PATIENCE_S + 60)
+async def test_a_hostile_customer_costs_a_quiet_one_nothing_and_ends_no_part(
+    settings, tmp_path
+):
+    # How long the quiet one waits is the machine's business here, too.
+    code, report, said = await reported(
+        "chaos", "--hostile", "--folder", str(tmp_path),
+        *("--seed", "3", "--seconds", "40", "--rate", "5"),
+        servers=servers_of(settings),
+    )  # fmt: skip
+    assert code in {0, 1}, said
+    assert report["submitted"] == 40 * 5, said
+    assert (report["lost"], report["refused"]) == (0, 0), said
+    assert (report["restarts"], report["server_errors"]) == ({}, {}), said
+    attacks = {one.rsplit(" ", 1)[0] for one in report["answers"]}
+    assert attacks == {one.name for one in ATTACKS}
+    assert [one for one in report["broken"] if "p99" not in one] == []

@@ -7,7 +7,9 @@ import pytest
 from api_fakes import agenda, open_api, serving
 from deadlines import within
 
+from pop_stream.api.http.body import SLICE_BYTES, BodyReader
 from pop_stream.model.identity import Principal, Role
+from pop_stream.settings import Settings
 
 LARGEST = 64 * 1024
 ROLES = frozenset({Role.SUBMIT, Role.READ})
@@ -172,3 +174,36 @@ async def test_request_that_takes_longer_than_headers_may_is_served(monkeypatch)
         async with within(10):
             assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 422 ")
         one.stop.set()
+
+
+async def test_others_have_their_turn_while_a_body_is_there_at_once(monkeypatch):
+    turns, reading = 0, True
+
+    async def others():
+        nonlocal turns
+        while reading:
+            turns += 1
+            await asyncio.sleep(0)
+
+    class AtOnce:  # as what is decompressed here comes: no chunk of it has to be waited for
+        async def iter_any(self):
+            for _ in range(100):
+                yield b"[" + b" " * (SLICE_BYTES // 2 - 1)
+
+    class Request:
+        content_type, charset, content_length, content = (
+            "application/json",
+            None,
+            None,
+            AtOnce(),
+        )
+
+    acme = Principal("key:acme", "acme", ROLES)
+    monkeypatch.setattr("pop_stream.api.http.body.principal_of", lambda _: acme)
+    settings = Settings(max_request_bytes=LARGEST * 100, max_agenda_bytes=LARGEST)
+    waiting = asyncio.create_task(others())
+    async with BodyReader(settings).read(Request()) as body:
+        reading = False
+        assert len(body) == 100 * SLICE_BYTES // 2
+    await waiting
+    assert turns >= 50
