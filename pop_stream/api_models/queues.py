@@ -42,7 +42,7 @@ class QueueView(ResponseModel, frozen=True):
         lag: Emitted agendas that no puller has claimed.
         slots: How many agendas could be emitted now.
         limited_by: What keeps it from emitting though its topic is short and agendas are
-            ready: max_in_flight or pool; null if nothing does.
+            ready: paused, max_in_flight or pool; null if nothing does.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         gap_s: Widest difference of customers' places on the virtual clock.

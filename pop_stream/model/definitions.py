@@ -169,6 +169,7 @@ class Insight(SharedDefinition):
     pool_minimum: Annotated[int, Field(ge=0, le=MAX_IN_FLIGHT), WHOLE_NUMBER] = Field(
         default=0, description="In flight that it is given before any of the pool is shared."
     )
+    paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
     lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000), WHOLE_NUMBER] = Field(
         default=60_000, description="A claimed agenda that is silent this long is reclaimed."
     )

@@ -31,7 +31,6 @@ from typing import Final, NamedTuple
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.scheduling import (
-    MAX_QUERIED_AGENDAS,
     EmissionLimit,
     InsightAgendasRouted,
     InsightAttemptsReported,
@@ -407,13 +406,7 @@ class InsightScheduler:
         backlog, figures, depth = self.backlog, self.figures(now), self.depth
         backlogged = [flow for flow in backlog.queue.flows() if not flow.is_idle]
         backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
-        holds = forecast.held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
-        tracked_up_to = None
-        if query.tracked_after is not None:
-            more, tracked_up_to = forecast.tracked_after(
-                backlog, query.tracked_after, MAX_QUERIED_AGENDAS
-            )
-            holds += more
+        holds, tracked_up_to = forecast.queried_agendas(backlog, query)
         return QueueDescribed(
             insight_id=self.insight.id,
             query_id=query.query_id,
@@ -456,7 +449,9 @@ class InsightScheduler:
 
     @property
     def _rate_per_s(self) -> float:
-        """Agendas claimed per second while some wait."""
+        """Agendas claimed per second while some wait; none of an insight that is paused."""
+        if self.insight.paused:
+            return 0.0
         return self.drain_rate.per_s or self.target_depth.rate_per_s
 
     def _decision_ttl_s(self) -> float:

@@ -309,8 +309,8 @@ class RoundDecided(Event, frozen=True):
             worker-seconds per weight, delivered and reserved.
         customers: Those chosen first, then those that are next, at most 50; and at most 10 of
             those that may not go, with why (`held_by`).
-        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `max_in_flight`,
-            the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
+        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `paused`, the
+            insight is; `max_in_flight`, the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
             without a token; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
@@ -385,7 +385,7 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
     attempt: Count
 
 
-EmissionLimit = Literal["max_in_flight", "pool", ""]
+EmissionLimit = Literal["paused", "max_in_flight", "pool", ""]
 
 
 class QueueDescribed(Event, frozen=True):
@@ -395,7 +395,7 @@ class QueueDescribed(Event, frozen=True):
         lag: Records on the insight's topic that no puller has claimed.
         slots: How many agendas could be emitted now.
         limited_by: What keeps the insight from emitting though its topic is short and agendas
-            are ready: `max_in_flight`, `pool`, or empty.
+            are ready: `paused`, `max_in_flight`, `pool`, or empty.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.

@@ -7,8 +7,10 @@ from math import ceil, floor
 from typing import Final
 
 from pop_stream.model.events.scheduling import (
+    MAX_QUERIED_AGENDAS,
     CustomerShare,
     QueuedAgendaStatus,
+    QueueQueried,
     QueueState,
     TrackedAgenda,
 )
@@ -138,6 +140,17 @@ def agenda_position(
 def _is_emittable(flow: Flow) -> bool:
     """Whether its agendas are emitted in time: a rate limit only delays them."""
     return flow.held_by in {"", "rate"}
+
+
+def queried_agendas(
+    backlog: Backlog, query: QueueQueried
+) -> tuple[tuple[TrackedAgenda, ...], int | None]:
+    """As `QueueDescribed.holds`, with `tracked_up_to`; O(agendas told of + pages)."""
+    holds = held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
+    if query.tracked_after is None:
+        return holds, None
+    more, up_to = tracked_after(backlog, query.tracked_after, MAX_QUERIED_AGENDAS)
+    return holds + more, up_to
 
 
 def held_agendas(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:

@@ -13,6 +13,7 @@ _HELD = {
 _NO_CLAIMS = "nothing is being claimed at present: are pullers running?"
 
 _LIMITS = {
+    "paused": "insight {insight} is paused",
     "max_in_flight": "insight {insight} has as many in flight as it may ({in_flight})",
     "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
 }
