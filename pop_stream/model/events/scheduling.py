@@ -310,8 +310,8 @@ class RoundDecided(Event, frozen=True):
         customers: Those chosen first, then those that are next, at most 50; and at most 10 of
             those that may not go, with why (`held_by`).
         waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `paused`, the
-            insight is; `max_in_flight`, the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
-            without a token; or empty if none wait.
+            insight is; `max_in_flight`, the insight's cap; `pool`; `customer_caps`, whoever
+            has any is paused, at its cap or without a token; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
         gap: Widest difference of what backlogged customers were given per weight, delivered
