@@ -248,6 +248,10 @@ class Settings(BaseSettings):
     retain_refused: Days = Field(
         default=timedelta(days=14), description="How long a refusal is kept."
     )
+    retain_dead_letters: Days = Field(
+        default=timedelta(days=30),
+        description="How long a dead letter is kept in the database, from when it was written.",
+    )
     retain_every: Seconds = Field(
         default=timedelta(hours=1), description="Between two removals of what is old enough."
     )

@@ -11,6 +11,8 @@ from pop_stream.api.agendas.commands import CommandEndpoints
 from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints, StreamTiming
+from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
+from pop_stream.api.dead_letters.redrive import Redriver
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
@@ -39,6 +41,7 @@ from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
+from pop_stream.ports.dead_letters import DeadLetterStore
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
@@ -68,6 +71,7 @@ class ApiPorts:
     audit: AuditLog
     questions: QueueQueries
     deliveries: HttpDeliveries
+    dead_letters: DeadLetterStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
@@ -118,10 +122,7 @@ def _endpoints(
     body_reader = BodyReader(settings)
     validator = _submission_validator(ports, settings)
     submissions = _submissions(ports, settings, metrics, validator, body_reader)
-    definitions: Mapping[Kind, DefinitionEndpoints] = {
-        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
-        for kind in KINDS
-    }
+    definitions = _definitions(ports, body_reader)
     return Endpoints(
         owners=_owners(ports),
         submissions=submissions,
@@ -132,9 +133,7 @@ def _endpoints(
         queue_endpoints=QueueEndpoints(
             ports.questions, ports.summaries, ports.definitions, body_reader
         ),
-        streams=StreamEndpoints(
-            ports.summaries, metrics, timing, max_streams=settings.max_streams
-        ),
+        streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
@@ -147,9 +146,25 @@ def _endpoints(
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
+        dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
         metrics=metrics,
         document=document.get,
     )
+
+
+def _definitions(
+    ports: ApiPorts, body_reader: BodyReader
+) -> Mapping[Kind, DefinitionEndpoints]:
+    return {
+        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
+        for kind in KINDS
+    }
+
+
+def _streams(
+    ports: ApiPorts, settings: Settings, metrics: Metrics, timing: StreamTiming
+) -> StreamEndpoints:
+    return StreamEndpoints(ports.summaries, metrics, timing, max_streams=settings.max_streams)
 
 
 def _submissions(
@@ -170,12 +185,37 @@ def _submissions(
     )
 
 
+def _dead_letters(
+    ports: ApiPorts,
+    settings: Settings,
+    validator: SubmissionValidator,
+    submissions: SubmissionEndpoints,
+    body_reader: BodyReader,
+) -> DeadLetterEndpoints:
+    redriver = Redriver(
+        store=ports.dead_letters,
+        summaries=ports.summaries,
+        validator=validator,
+        submissions=submissions,
+        publisher=ports.publisher,
+        clock=ports.clock,
+        settings=settings,
+    )
+    return DeadLetterEndpoints(ports.dead_letters, redriver, ports.audit, body_reader)
+
+
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:
     return QuotaLedger("api", lambda one: definitions.current.customers.get(CustomerId(one)))
 
 
 def _owners(ports: ApiPorts) -> Owners:
-    return Owners(ports.summaries, ports.definitions, ports.definition_store, ports.keys)
+    return Owners(
+        ports.summaries,
+        ports.definitions,
+        ports.definition_store,
+        ports.keys,
+        ports.dead_letters,
+    )
 
 
 def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionValidator:

@@ -6,6 +6,7 @@ from pop_stream.model.definitions import Kind
 from pop_stream.model.identity import Ownership, Principal
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.model.tenancy import is_qualified, resolve_unique
+from pop_stream.ports.dead_letters import DeadLetterStore
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.summaries import LinkScope, SummaryReader
@@ -20,6 +21,7 @@ class Owners:
         insight: Belongs to whom its definition says.
         customer: Belongs to itself.
         key: Belongs to whom it speaks for.
+        letter: A dead letter belongs to whom it is about; of many, to the operators alone.
     """
 
     def __init__(
@@ -28,7 +30,9 @@ class Owners:
         definitions: DefinitionSource,
         store: DefinitionStore,
         keys: KeyStore,
+        letters: DeadLetterStore,
     ) -> None:
+        self._letters = letters
         self._keys = keys
         self._summaries = summaries
         self._store = store
@@ -44,6 +48,7 @@ class Owners:
         self.insight = PathObject("insight", "insight_id", self._insight)
         self.customer = PathObject("customer", "customer_id", self._customer)
         self.key = PathObject("key", "key_id", self._key)
+        self.letter = PathObject("dead letter", "letter_id", self._letter)
 
     def defined(self, kind: Kind) -> PathObject:
         """A definition of the kind, read from the store and not from a copy of it."""
@@ -85,3 +90,7 @@ class Owners:
     async def _key(self, key_id: str, _: Principal) -> Ownership | None:
         key = await self._keys.find(key_id)
         return key.ownership if key else None
+
+    async def _letter(self, letter_id: str, _: Principal) -> Ownership | None:
+        found = await self._letters.find(letter_id)
+        return Ownership(found.letter.customer_id) if found else None

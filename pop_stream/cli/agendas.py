@@ -217,10 +217,15 @@ def _chosen(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Chosen:
 def _selection(chosen: _Chosen) -> "Selection":
     from pop_stream.api_models.commands import Selection
 
-    return _valid(Selection, chosen)
+    return valid(Selection, chosen)
 
 
-def _valid(shape: type[M], content: Mapping[str, object]) -> M:
+def valid(shape: type[M], content: Mapping[str, object]) -> M:
+    """What was chosen, as the API takes it.
+
+    Raises:
+        UsageError: If it cannot be that; with every field that is wrong.
+    """
     from pydantic import ValidationError
 
     from pop_stream.model.validation import issues_of
@@ -238,7 +243,7 @@ def _command(wish: Mapping[str, object], chosen: _Chosen, *, as_json: bool) -> N
     if not chosen:
         msg = f"name the agendas to {wish['action']} by id, or choose them with --where"
         raise UsageError(msg)
-    command = _valid(BulkCommand, {**wish, "filter": chosen})
+    command = valid(BulkCommand, {**wish, "filter": chosen})
     result = with_api(lambda client: client.command(command))
     if as_json:
         emit(result)

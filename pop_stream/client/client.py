@@ -12,6 +12,7 @@ from pop_stream.api_models.submissions import AcceptedAgenda, Preview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
 from pop_stream.client.content import decoded, is_named, to_json
+from pop_stream.client.dead_letters import DeadLetterCalls
 from pop_stream.client.definitions import DefinitionCalls
 from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
@@ -190,6 +191,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         templates: Definitions of agenda templates, and their runs.
         keys: API keys.
         audit: Who changed what.
+        dead_letters: What came to nothing and waits for a person.
     """
 
     def __init__(
@@ -209,6 +211,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.templates = TemplateCalls(transport)
         self.keys = KeyCalls(transport)
         self.audit = AuditCalls(transport)
+        self.dead_letters = DeadLetterCalls(transport)
 
     @property
     def url(self) -> str:

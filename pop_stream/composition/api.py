@@ -23,6 +23,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
 from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
@@ -106,6 +107,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             questions=await enter(KafkaQueueQueries(settings, publish, definitions)),
             keys=PostgresKeys(pool, limits),
             audit=PostgresAuditLog(pool, limits),
+            dead_letters=PostgresDeadLetters(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             quota_ledger=(

@@ -1,4 +1,4 @@
-"""Composes the rollup, with reconciler, retention and webhooks beside it."""
+"""Composes the rollup, with dead letters, reconciler, retention and webhooks beside it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -16,9 +16,11 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.publisher import Publisher
 from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.reconciler.schedule import ReconciliationMetrics, schedule_reconciliation
+from pop_stream.rollup.dead_letters import store_dead_letters
 from pop_stream.rollup.retention import remove_expired, retention_from, schedule_retention
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings
@@ -34,7 +36,7 @@ _AGAIN_AFTER_S: Final = 5.0
 
 
 async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
-    """Rollup, webhooks, retention and reconciliation, until `stop`; ends if one fails."""
+    """Rollup and all that runs beside it, until `stop`; ends if one fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings, for_rollup=True))
@@ -49,6 +51,8 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 tasks.create_task(sending, name="webhooks")
             else:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
+            storing = store_dead_letters(settings, store=PostgresDeadLetters(pool), stop=stop)
+            tasks.create_task(storing, name="dead-letters")
             retention_store = PostgresRetention(pool)
             retaining = schedule_retention(settings, retention_store, WallClock(), stop)
             tasks.create_task(retaining, name="retention")
@@ -88,7 +92,7 @@ async def _reconcile(
 
 
 async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
-    """Remove what has ended long enough ago; how many by state, and `webhooks`."""
+    """Remove what has ended long enough ago; how many by state, `webhooks`, `dead_letters`."""
     async with open_pool(settings) as pool:
         now = WallClock().now()
         return await remove_expired(

@@ -270,7 +270,9 @@ class SubmissionProcessor:
                     refusal_events(body, error, found=(record, index), sender=sender, now=now)
                 )
         if issues_found.count:
-            letter = self._dead_letter(record, issues_found.reason, issues_found.issues, now)
+            letter = self._dead_letter(
+                record, issues_found.reason, issues_found.issues, now, sender.customer_id
+            )
             result.dead_letters.append(letter)
 
     def _accept(
@@ -332,8 +334,17 @@ class SubmissionProcessor:
         error: tuple[str, str],
         issues: Sequence[Issue],
         now: datetime,
+        sender_customer_id: str | None = None,
     ) -> Record:
-        return dead_letter(self._topics, record, part=PART, at=now, error=error, issues=issues)
+        return dead_letter(
+            self._topics,
+            record,
+            part=PART,
+            at=now,
+            error=error,
+            issues=issues,
+            sender_customer_id=sender_customer_id,
+        )
 
 
 def _bodies(value: bytes | None) -> list[bytes]:

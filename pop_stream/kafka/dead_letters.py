@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from msgspec import UNSET
+
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import Issue, UnreadableRecordError
@@ -24,7 +26,7 @@ _MAX_VALUE_BYTES: Final = 512 * 1024
 _MAX_KEY_BYTES: Final = 1024
 
 
-def dead_letter(
+def dead_letter(  # noqa: PLR0913  # what a letter says
     topics: Topics,
     record: ConsumedRecord,
     *,
@@ -32,6 +34,7 @@ def dead_letter(
     at: datetime,
     error: tuple[str, str],
     issues: Sequence[Issue] = (),
+    sender_customer_id: str | None = None,
 ) -> Record:
     """The record for `pop.dead-letters`.
 
@@ -43,6 +46,7 @@ def dead_letter(
         at: The present instant.
         error: Stable code and a reason for people.
         issues: What exactly was wrong, if it was a submission.
+        sender_customer_id: The customer who submitted it, if its record said so.
     """
     code, reason = error
     value = record.value or b""
@@ -57,6 +61,7 @@ def dead_letter(
         value_base64=base64.b64encode(value[:_MAX_VALUE_BYTES]).decode(),
         truncated=len(value) > _MAX_VALUE_BYTES,
         issues=to_wire_issues(issues),
+        sender_customer_id=UNSET if sender_customer_id is None else sender_customer_id,
     )
     key = record.key[:_MAX_KEY_BYTES] if record.key else record.key
     return Record(topics.dead_letters, key, encode(refused))

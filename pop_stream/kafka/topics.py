@@ -158,6 +158,14 @@ class Topics:
         kinds = tuple(f"{self.prefix}{one}." for one in _TOPIC_KINDS.values())
         return topic.startswith(kinds)
 
+    def insight_of(self, topic: str) -> str | None:
+        """The insight whose pullers read a topic; None for other topics."""
+        for kind in _TOPIC_KINDS.values():
+            start = f"{self.prefix}{kind}."
+            if topic.startswith(start):
+                return topic.removeprefix(start)
+        return None
+
     def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
         """The group of an insight's pullers, named like its topic; its lag drives emission.
 

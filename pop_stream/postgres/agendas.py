@@ -170,6 +170,10 @@ _RETENTION_SQL: Final = load_queries("retention")
 BATCH: Final = 1_000
 """Agendas of one transaction: few enough that nobody waits for its locks."""
 
+KEPT_LETTER_BYTES: Final = 2 * 1024**3
+"""Of the newest dead letters, each with a kilobyte besides its value; others are removed."""
+
+_LETTERS_SQL: Final = load_queries("dead_letters")
 _BATCH_PAUSE_S: Final = 0.02
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -177,8 +181,9 @@ _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 class PostgresRetention:
     """Several processes may do it at once; UnavailableError says that the database is away."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "Pool", *, kept_letter_bytes: int = KEPT_LETTER_BYTES) -> None:
         self._pool = pool
+        self._kept_letter_bytes = kept_letter_bytes
 
     async def remove(
         self, before: Mapping[State, datetime], *, dry_run: bool = False
@@ -228,6 +233,20 @@ class PostgresRetention:
                 await connection.execute(
                     _RETENTION_SQL["delete_exhausted_webhooks"], before, BATCH
                 )
+            ):
+                removed += some
+        return removed
+
+    async def remove_dead_letters(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove letters written before an instant, and the oldest of too many; how many."""
+        removed = 0
+        async with acquire_connection(self._pool) as connection:
+            excess = await connection.fetchval(_LETTERS_SQL["excess"], self._kept_letter_bytes)
+            aged = (before, excess or 0)
+            if dry_run:
+                return int(await connection.fetchval(_LETTERS_SQL["count_aged"], *aged))
+            while some := affected(
+                await connection.execute(_LETTERS_SQL["delete_aged"], *aged, BATCH)
             ):
                 removed += some
         return removed

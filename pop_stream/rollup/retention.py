@@ -33,6 +33,10 @@ class RetentionStore(Protocol):
         """Remove webhooks that were exhausted before an instant; how many."""
         ...
 
+    async def remove_dead_letters(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove letters written before an instant, and the oldest of too many; how many."""
+        ...
+
 
 def retention_from(settings: Settings) -> Retention:
     """The spans that the settings name."""
@@ -41,16 +45,19 @@ def retention_from(settings: Settings) -> Retention:
         failed=settings.retain_failed,
         stopped=settings.retain_stopped,
         refused=settings.retain_refused,
+        dead_letters=settings.retain_dead_letters,
     )
 
 
 async def remove_expired(
     store: RetentionStore, retention: Retention, now: datetime, *, dry_run: bool = False
 ) -> dict[str, int]:
-    """Remove once what is old enough; how many by state, and `webhooks`."""
+    """Remove once what is old enough; how many by state, `webhooks`, `dead_letters`."""
     removed = await store.remove(retention.before(now), dry_run=dry_run)
     webhooks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
-    return {**{state.value: count for state, count in removed.items()}, "webhooks": webhooks}
+    letters = await store.remove_dead_letters(now - retention.dead_letters, dry_run=dry_run)
+    by_state = {state.value: count for state, count in removed.items()}
+    return {**by_state, "webhooks": webhooks, "dead_letters": letters}
 
 
 async def schedule_retention(

@@ -238,6 +238,48 @@ comment on column webhooks.body is 'The very bytes that are signed and sent.';
 create index webhooks_due on webhooks (due_at) where exhausted_at is null;
 create index webhooks_by_agenda on webhooks (agenda_id) where exhausted_at is null;
 
+-- What came to nothing and waits for a person: copies of pop.dead-letters and pop.dead-webhooks, so
+-- that they can be found, grouped, sent again and dismissed.
+create table dead_letters (
+    number         bigint      not null generated always as identity,
+    letter_id      text        not null,
+    kind           text        not null,
+    code           text        not null,
+    reason         text        not null,
+    part           text        not null,
+    at             timestamptz not null,
+    customer_id    text,
+    insight_id     text,
+    agenda_id      text,
+    webhook_id     text,
+    sender_id      text,
+    url            text,
+    topic          text        not null,
+    partition      integer     not null,
+    record_offset  bigint      not null,
+    record_key     bytea,
+    value          bytea       not null,
+    truncated      boolean     not null,
+    issues         json,
+    state          text        not null default 'open',
+    settled_at     timestamptz,
+    settled_by     text,
+    settled_reason text,
+    constraint dead_letters_pkey primary key (number),
+    constraint dead_letters_id_unique unique (letter_id),
+    constraint dead_letters_kind_known check (
+        kind in ('unreadable', 'refused', 'exhausted', 'webhook')
+    ),
+    constraint dead_letters_state_known check (state in ('open', 'redriven', 'discarded'))
+);
+
+comment on column dead_letters.letter_id is 'Made of what it is about: a repeat has the same.';
+comment on column dead_letters.sender_id is 'The customer who submitted it; null for others.';
+
+create index dead_letters_by_state on dead_letters (state, number);
+create index dead_letters_by_customer on dead_letters (customer_id, number);
+create index dead_letters_by_code on dead_letters (code, number);
+
 -- Customers, pools, insights and templates: the truth, of which pop.definitions is a copy.
 -- JSON is kept as text (json, not jsonb): the order in which somebody wrote a template stays.
 create table definitions (

@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from memory_dead_letters import dead_letter
 from msgspec import Raw
 from real_api import real_api
 
+from pop_stream.api_models.dead_letters import LetterCommand, LetterSelection
 from pop_stream.api_models.pulls import OperationReport
 from pop_stream.client import (
     ApiNotFoundError,
@@ -22,6 +24,8 @@ from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, Age
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
+from pop_stream.postgres.dead_letters import PostgresDeadLetters
+from pop_stream.postgres.pool import open_pool
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 DEFINITIONS = """
@@ -40,6 +44,10 @@ async def world(settings, tmp_path):
     settings = settings.model_copy(update={"definitions_file": file})
     async with real_api(settings) as api, Client(api.url, token=api.token) as client:
         await _fold_some(api)
+        facts = {"code": "final_failure", "agenda_id": "gone"}
+        async with open_pool(settings) as pool:
+            letters = [dead_letter(one * 20, **facts) for one in "ab"]
+            await PostgresDeadLetters(pool).add(letters)
         yield api, client
 
 
@@ -185,6 +193,24 @@ async def _keys(client):
     yield "listAudit"
 
 
+async def _letters(client):
+    counts = await client.dead_letters.reasons(LetterSelection(kind=("exhausted",)))
+    assert [(one.code, one.letters) for one in counts.reasons] == [("final_failure", 2)]
+    yield "countDeadLetters"
+    found = [one.id async for one in client.dead_letters.all()]
+    assert found == ["b" * 20, "a" * 20]
+    yield "listDeadLetters"
+    assert (await client.dead_letters.get("a" * 20)).agenda_id == "gone"
+    yield "getDeadLetter"
+    assert (await client.dead_letters.redrive("a" * 20)).outcome == "not_possible"
+    yield "redriveDeadLetter"
+    assert (await client.dead_letters.discard("a" * 20)).state == "discarded"
+    yield "discardDeadLetter"
+    rest = LetterCommand(action="discard", filter=LetterSelection(code=("final_failure",)))
+    assert (await client.dead_letters.command(rest)).outcomes == {"done": 1}
+    yield "commandDeadLetters"
+
+
 async def _work(client):
     (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
     assert pulled.agenda_id == "ready"
@@ -218,7 +244,7 @@ async def _service(client):
     yield "getDocument"
 
 
-GROUPS = (_definitions, _templates, _agendas, _work, _commands, _keys, _service)
+GROUPS = (_definitions, _templates, _agendas, _work, _commands, _keys, _letters, _service)
 
 
 async def test_every_operation_has_a_call_that_reaches_it(world):

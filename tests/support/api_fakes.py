@@ -18,6 +18,7 @@ from fakes import (
     MemoryDeliveries,
     MemoryPublisher,
 )
+from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
 from memory_summaries import MemorySummaries
@@ -151,6 +152,7 @@ class ApiUnderTest:
     store: MemoryDefinitions
     deliveries: MemoryDeliveries
     audit: MemoryKeys
+    letters: MemoryDeadLetters
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -209,6 +211,7 @@ def ports() -> ApiPorts:
         keys=keys,
         audit=keys,
         deliveries=deliveries,
+        dead_letters=MemoryDeadLetters(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -236,6 +239,7 @@ async def open_api(
             behind.definition_store,
             behind.deliveries,
             behind.audit,
+            behind.dead_letters,
         )
 
 

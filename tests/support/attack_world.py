@@ -11,6 +11,7 @@ from api_fakes import AGENDA, QUICK, ports, summary
 from api_pulls import emitted, holder
 from bearer_tokens import RSA, RULES, Issuer, jwk
 from deadlines import within
+from memory_dead_letters import dead_letter
 from memory_definitions import MemoryDefinitions
 
 from pop_stream.api.app import create_app
@@ -66,6 +67,7 @@ OBJECTS = {
     },
     "customer_id": {"own": "acme", "foreign": "beta"},
     "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
+    "letter_id": {"own": "0" * 20, "foreign": "f" * 20},
 }
 """Ids of each kind of object, by whose it is to customer acme; `unknown` is there for all."""
 
@@ -155,6 +157,8 @@ async def open_world(*, customers=("acme",), timing=QUICK, **changes):
             f"a-{whose}", customer_id=customer, link_id=f"l-{whose}", insight_id=f"i-{whose}"
         )
         behind.summaries.put(one)
+        letter_id = OBJECTS["letter_id"][whose]
+        await behind.dead_letters.add([dead_letter(letter_id, customer_id=customer)])
     now = behind.clock.now()
     tokens, ids = {}, {}
     for customer, role in product((*customers, None), Role):
@@ -215,12 +219,13 @@ RULES_OF = {
         "sees", READ, "getAgenda", "getAgendaProgress", "getOperationProgress",
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
-        "previewTemplate",
+        "previewTemplate", "getDeadLetter",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
         "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
-        "reprioritiseAgenda", "rerunAgenda", "deleteAgenda",
+        "reprioritiseAgenda", "rerunAgenda", "deleteAgenda", "redriveDeadLetter",
+        "discardDeadLetter",
     ),
     **_rules("changes", PULL, "pullAgendas"),
     **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
@@ -231,10 +236,12 @@ RULES_OF = {
     **_rules(
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
         "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
-        "getTemplateVersion", "explainPlacementOf", "getCaller",
+        "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
+        "countDeadLetters",
     ),
     **_rules(
-        "judges", OPERATE, "commandAgendas", "resubmitAgendas", "createTemplate",
+        "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
+        "createTemplate",
         "putTemplate", "patchTemplate", "deleteTemplate",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
@@ -256,6 +263,7 @@ BODIES = {
     "previewTemplate": {},
     "reprioritiseAgenda": {"priority": 1},
     "commandAgendas": {"action": "cancel", "filter": {"ids": ["a-foreign"]}},
+    "commandDeadLetters": {"action": "redrive", "filter": {"ids": ["f" * 20]}},
     "createTemplate": {"id": "t-foreign", "agenda": WORK},
     "putTemplate": {"agenda": WORK},
     "patchTemplate": {"title": "changed"},

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from pop_stream.api.http.errors import InvalidError
+from pop_stream.api_models.dead_letters import LETTER_ID_PATTERN
 from pop_stream.model.api_keys import KEY_ID_PATTERN
 from pop_stream.model.ids import (
     ID_LENGTH,
@@ -19,6 +20,7 @@ from pop_stream.model.ids import (
     TOPIC_SAFE_PATTERN,
 )
 from pop_stream.model.validation import is_storable, issues_of, unstorable_issue
+from pop_stream.policy.lifecycle.dead_letters import ID_BYTES
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,6 +52,7 @@ _PATTERNS: Final = {
     "template_id": _CUSTOMER_CHOSEN,
     "insight_id": IdPattern(TOPIC_SAFE_PATTERN, INSIGHT_ID_LENGTH),
     "key_id": IdPattern(KEY_ID_PATTERN, 16),
+    "letter_id": IdPattern(LETTER_ID_PATTERN, 2 * ID_BYTES),
     "version": _NUMBER,
     "attempt": _NUMBER,
 }

@@ -14,6 +14,7 @@ from pop_stream.api.agendas.commands import CommandEndpoints
 from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints
+from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
@@ -24,6 +25,7 @@ from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.agendas import agenda_routes, command_routes
+from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes
@@ -107,6 +109,7 @@ class Endpoints:
     resubmissions: ResubmissionEndpoints
     keys: KeyEndpoints
     audit: AuditEndpoints
+    dead_letters: DeadLetterEndpoints
     metrics: Metrics
     document: Handler
 
@@ -125,6 +128,7 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
         *definition_routes(endpoints.owners, endpoints.definitions, endpoints.queue_endpoints),
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
+        *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
         *pull_routes(endpoints.owners, endpoints.pulls),
         *service_routes(endpoints.health, endpoints.metrics, endpoints.document),
     )

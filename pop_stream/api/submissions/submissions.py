@@ -179,6 +179,10 @@ class SubmissionEndpoints:
             accepted, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda}
         )
 
+    async def known(self, submissions: Sequence[Submission]) -> AcceptedSubmissions:
+        """What was accepted before under the ids of these."""
+        return await self._deduplicator.look_up(submissions)
+
     async def _submit_list(self, content: bytearray, principal: Principal) -> web.Response:
         batch = _SubmissionBatch(self._validator, principal)
         worked = 0

@@ -39,8 +39,19 @@ class SubmissionValidator:
             Definitions(), max_agenda_bytes=largest, defined_customers_only=defined_only
         )
 
-    def validate(self, raw: bytes | bytearray, principal: Principal) -> Submission:
+    def validate(
+        self,
+        raw: bytes | bytearray,
+        principal: Principal,
+        *,
+        suggested_id: str | None = None,
+    ) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
+
+        Args:
+            raw: What was sent.
+            principal: Who sent it.
+            suggested_id: Its id, unless the text names one.
 
         Raises:
             ForbiddenError: If the caller does not speak for its customer, known or not.
@@ -48,7 +59,9 @@ class SubmissionValidator:
             TooLargeError: If it is too large, or becomes so when its numbers are written out.
         """
         with _too_large():
-            return self._current.admit(raw, principal, new_id=self._new_id)
+            return self._current.admit(
+                raw, principal, new_id=self._new_id, suggested_id=suggested_id
+            )
 
     def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
         """The agenda that the JSON text stands for; of a template that the caller sees.

@@ -12,7 +12,7 @@
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from pop_stream.model.events.base import (
     AttemptOutcome,
@@ -440,6 +440,7 @@ class RecordRefused(Event, frozen=True):
     Attributes:
         partition: -1 of an agenda, with `offset`.
         value_base64: The record's value, whole unless `truncated`.
+        sender_customer_id: Of a submission, the customer whose key or token its record carried.
     """
 
     topic: str
@@ -452,3 +453,4 @@ class RecordRefused(Event, frozen=True):
     value_base64: str
     truncated: bool = False
     issues: tuple[RefusedIssue, ...] = ()
+    sender_customer_id: str | UnsetType = UNSET

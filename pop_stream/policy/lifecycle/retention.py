@@ -15,12 +15,14 @@ class Retention:
     Attributes:
         failed: Also of webhooks whose tries are exhausted.
         stopped: Cancelled and expired.
+        dead_letters: Of dead letters in the database, from when they were written.
     """
 
     succeeded: timedelta
     failed: timedelta
     stopped: timedelta
     refused: timedelta
+    dead_letters: timedelta = timedelta(days=30)
 
     def before(self, now: datetime) -> Mapping[State, datetime]:
         """By state, the instant before which an agenda must have ended to be removed.

@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SIGNER = RecordSigner([b"s" * 32])
 NO_SECRET = RecordSigner()
 TOPIC = "t.submissions"
-GOOD = "acme"
+GOOD = "acme-s3cret"
 NO_SUBMITTER = "reader"
 ACME = Principal("key:acme", "acme", frozenset({Role.SUBMIT}))
 READER = Principal("key:reader", "acme", frozenset({Role.READ}))
@@ -35,7 +35,7 @@ class Tokens:
     async def identify(self, authorization):
         self.asked.append(authorization)
         match authorization:
-            case "Bearer acme":
+            case "Bearer acme-s3cret":
                 return ACME
             case "Bearer reader":
                 return READER
@@ -146,11 +146,11 @@ async def test_without_a_secret_no_seal_counts(tokens):
 async def test_a_token_is_judged_once_for_a_whole_batch(tokens):
     batch = [sent(AGENDA, token=GOOD, offset=number) for number in range(50)]
     result, _ = await sort(strict(tokens), *batch)
-    assert (len(result.routed["web"]), tokens.asked) == (50, ["Bearer acme"])
+    assert (len(result.routed["web"]), tokens.asked) == (50, [f"Bearer {GOOD}"])
 
 
 async def test_no_token_reaches_the_dead_letters(tokens):
-    for token in ("wrong-s3cret", "acme"):
+    for token in ("wrong-s3cret", GOOD):
         result, letters = await sort(strict(tokens), sent({"no": "agenda"}, token=token))
         assert letters
         assert all(token.encode() not in (one.value or b"") for one in result.dead_letters)
