@@ -36,7 +36,7 @@ class QueueForecast(Struct, frozen=True):
         rate_per_s: Agendas claimed per second at present; 0 if nothing moves: then one is
             taken to start each second.
         horizon_s: Until the last start that was reckoned.
-        others: Customers with agendas waiting that are not told of.
+        others: Customers with agendas waiting that are left out.
     """
 
     rate_per_s: float

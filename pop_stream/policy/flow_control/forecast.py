@@ -145,7 +145,7 @@ def _is_emittable(flow: Flow) -> bool:
 def queried_agendas(
     backlog: Backlog, query: QueueQueried
 ) -> tuple[tuple[TrackedAgenda, ...], int | None]:
-    """As `QueueDescribed.holds`, with `tracked_up_to`; O(agendas told of + pages)."""
+    """As `QueueDescribed.holds`, with `tracked_up_to`; O(agendas named + pages)."""
     holds = held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
     if query.tracked_after is None:
         return holds, None

@@ -21,13 +21,13 @@ from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
 from pop_stream.policy.fairness.flow import Flow
 
 MAX_STARTS: Final = 20_000
-"""Most starts that are played; what would start after is not told."""
+"""Most starts that are played; what would start after is left out."""
 
 POINTS: Final = 24
-"""Instants at which the starts so far are told, evenly up to the horizon."""
+"""Instants at which the starts so far are counted, evenly up to the horizon."""
 
 MAX_CUSTOMERS: Final = 50
-"""Customers that are told of: those whose weight would change, then those with most ready."""
+"""Customers in a forecast: those whose weight would change, then those with most ready."""
 
 _LEAST_COST_S: Final = 1e-6
 
@@ -93,7 +93,7 @@ def forecast(
         weights: Of some customers, above 0; those that have nothing here are left out.
         now: The present instant, in seconds since the epoch.
         rate_per_s: Agendas claimed per second while some wait; without any, who starts after
-            whom is still told, as if one started each second.
+            whom is still shown, as if one started each second.
     """
     if not weights:
         return None
@@ -119,8 +119,8 @@ def forecast(
                 ready=one.flow.ready,
                 weight=one.flow.share.weight,
                 new_weight=weights.get(one.flow.customer_id, one.flow.share.weight),
-                before=_told(one, horizon_s),
-                after=_told(then[one.flow.customer_id], horizon_s),
+                before=_starts_of(one, horizon_s),
+                after=_starts_of(then[one.flow.customer_id], horizon_s),
             )
             for one in listed[:MAX_CUSTOMERS]
         ),
@@ -128,7 +128,7 @@ def forecast(
     )
 
 
-def _told(racer: _Racer, horizon_s: float) -> StartForecast:
+def _starts_of(racer: _Racer, horizon_s: float) -> StartForecast:
     starts, ready = racer.starts, racer.flow.ready
     return StartForecast(
         next_s=round(starts[0], 3) if starts else None,

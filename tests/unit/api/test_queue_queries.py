@@ -308,10 +308,10 @@ async def test_who_would_start_when_with_other_weights() -> None:
     one = CustomerForecast(
         customer_id="acme", ready=3, weight=1.0, new_weight=4.0, before=now, after=then
     )
-    told = QueueForecast(rate_per_s=2.0, horizon_s=9.0, customers=(one,), others=1)
+    forecast = QueueForecast(rate_per_s=2.0, horizon_s=9.0, customers=(one,), others=1)
     path, asked = "/v1/insights/files/forecast", {"weights": {"acme": 4}}
     async with open_api() as api:
-        api.questions.by_question["files", ""] = replace(answer(), forecast=told)
+        api.questions.by_question["files", ""] = replace(answer(), forecast=forecast)
         status, body = await api.post(path, asked)
         assert (status, body["horizon_s"], body["other_customers"]) == (200, 9.0, 1)
         [acme] = body["customers"]

@@ -40,7 +40,7 @@ WEIGHT = st.sampled_from([0.5, 1.0, 3.0, 8.0])
 )
 def test_it_tells_what_comes_to_pass(sizes, weight, algorithm, out):
     target = filled(dict(SHARES), sizes, algorithm=algorithm, out=out)
-    told = what_if.forecast(target, {"acme": weight}, now=NOW, rate_per_s=1.0)
+    found = what_if.forecast(target, {"acme": weight}, now=NOW, rate_per_s=1.0)
     changed = dict(SHARES)
     really = filled(changed, sizes, algorithm=algorithm, out=out)
     changed["acme"] = Share(weight=weight)
@@ -48,21 +48,21 @@ def test_it_tells_what_comes_to_pass(sizes, weight, algorithm, out):
 
     for seen, kind in ((target, "before"), (really, "after")):
         order = starts(seen, 10_000)
-        for customer, one in by_customer(told).items():
-            told_of = getattr(one, kind)
-            assert told_of.started[-1] == order.count(customer) == one.ready
+        for customer, one in by_customer(found).items():
+            expected = getattr(one, kind)
+            assert expected.started[-1] == order.count(customer) == one.ready
             # All cost alike, so one starts each second.
-            assert told_of.next_s == order.index(customer)
+            assert expected.next_s == order.index(customer)
             last = len(order) - 1 - order[::-1].index(customer)
-            assert told_of.last_s == last
+            assert expected.last_s == last
 
 
 def test_a_greater_weight_starts_sooner_and_another_later():
     target = filled(dict(SHARES), {"acme": 20, "beta": 20})
-    told = by_customer(what_if.forecast(target, {"beta": 8.0}, now=NOW, rate_per_s=2.0))
-    assert told["beta"].after.last_s < told["beta"].before.last_s
-    assert told["acme"].after.last_s > told["acme"].before.last_s
-    assert (told["beta"].weight, told["beta"].new_weight) == (1.0, 8.0)
+    found = by_customer(what_if.forecast(target, {"beta": 8.0}, now=NOW, rate_per_s=2.0))
+    assert found["beta"].after.last_s < found["beta"].before.last_s
+    assert found["acme"].after.last_s > found["acme"].before.last_s
+    assert (found["beta"].weight, found["beta"].new_weight) == (1.0, 8.0)
 
 
 def test_nothing_is_changed_by_asking():
@@ -82,8 +82,8 @@ def test_nothing_is_changed_by_asking():
 )
 def test_limits_of_a_customer_hold(share, started, last_s):
     target = filled({"acme": share}, {"acme": 10})
-    told = what_if.forecast(target, {"acme": 9.0}, now=NOW, rate_per_s=100.0)
-    [acme] = told.customers
+    found = what_if.forecast(target, {"acme": 9.0}, now=NOW, rate_per_s=100.0)
+    [acme] = found.customers
     assert acme.after.started[-1] == started
     assert acme.after.last_s == (pytest.approx(last_s) if last_s else None)
 
@@ -92,9 +92,9 @@ def test_a_backlog_is_played_to_a_bound(monkeypatch):
     monkeypatch.setattr(what_if, "MAX_STARTS", 6)
     monkeypatch.setattr(what_if, "MAX_CUSTOMERS", 1)
     target = filled(dict(SHARES), {"acme": 5, "beta": 50})
-    told = what_if.forecast(target, {"acme": 1.0, "gamma": 1.0}, now=NOW, rate_per_s=1.0)
-    assert [one.customer_id for one in told.customers] == ["acme"]
-    assert told.others == 1
+    found = what_if.forecast(target, {"acme": 1.0, "gamma": 1.0}, now=NOW, rate_per_s=1.0)
+    assert [one.customer_id for one in found.customers] == ["acme"]
+    assert found.others == 1
     [beta] = what_if.forecast(target, {"beta": 1.0}, now=NOW, rate_per_s=1.0).customers
     assert (beta.before.started[-1] < 6, beta.before.last_s) == (True, None)
 
@@ -102,8 +102,8 @@ def test_a_backlog_is_played_to_a_bound(monkeypatch):
 def test_more_urgent_agendas_go_first():
     target = backlog({}, aging_s=1000.0)
     target.place([*several("late", 3, priority=1), *several("busy", 3, priority=5)])
-    told = by_customer(what_if.forecast(target, {"busy": 100.0}, now=NOW, rate_per_s=1.0))
-    assert told["late"].after.last_s < told["busy"].after.next_s
+    found = by_customer(what_if.forecast(target, {"busy": 100.0}, now=NOW, rate_per_s=1.0))
+    assert found["late"].after.last_s < found["busy"].after.next_s
 
 
 def test_without_weights_nothing_is_told():
@@ -111,5 +111,5 @@ def test_without_weights_nothing_is_told():
 
 
 def test_nobody_waiting_is_no_fault():
-    told = what_if.forecast(filled({}, {}), {"acme": 2.0}, now=NOW, rate_per_s=0.0)
-    assert (told.customers, told.horizon_s) == ((), 0.0)
+    found = what_if.forecast(filled({}, {}), {"acme": 2.0}, now=NOW, rate_per_s=0.0)
+    assert (found.customers, found.horizon_s) == ((), 0.0)
