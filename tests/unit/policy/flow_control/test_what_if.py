@@ -38,7 +38,7 @@ WEIGHT = st.sampled_from([0.5, 1.0, 3.0, 8.0])
 @given(
     SIZES, WEIGHT, st.sampled_from(["weighted_fair", "round_robin", "fifo"]), st.integers(0, 9)
 )
-def test_it_tells_what_comes_to_pass(sizes, weight, algorithm, out):
+def test_it_says_what_comes_to_pass(sizes, weight, algorithm, out):
     target = filled(dict(SHARES), sizes, algorithm=algorithm, out=out)
     found = what_if.forecast(target, {"acme": weight}, now=NOW, rate_per_s=1.0)
     changed = dict(SHARES)
@@ -106,7 +106,7 @@ def test_more_urgent_agendas_go_first():
     assert found["late"].after.last_s < found["busy"].after.next_s
 
 
-def test_without_weights_nothing_is_told():
+def test_without_weights_there_is_no_forecast():
     assert what_if.forecast(filled({}, {"acme": 1}), {}, now=NOW, rate_per_s=1.0) is None
 
 
