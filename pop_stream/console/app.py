@@ -33,9 +33,14 @@ from pop_stream.client import (
 from pop_stream.console import live
 from pop_stream.console.pages.agenda import act, agenda
 from pop_stream.console.pages.agendas import agendas, command_all
-from pop_stream.console.pages.insight import insight
+from pop_stream.console.pages.insight import customer_queue, insight
 from pop_stream.console.pages.overview import overview
-from pop_stream.console.pages.weights import set_weight
+from pop_stream.console.pages.weights import (
+    forecast,
+    pause_customer,
+    pause_insight,
+    set_weight,
+)
 from pop_stream.console.rendering import Page, Renderer
 from pop_stream.console.sessions import Session, Sessions
 from pop_stream.console.viewing import Clients, PageView, QueueCache
@@ -72,9 +77,15 @@ _STATIC: Final[Mapping[str, str]] = {
 }
 _NAVIGATION: Final = (("/", "Overview", "o"), ("/agendas", "Agendas", "a"))
 _NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light": "auto"}
-_DID: Final = frozenset(
-    {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
-)
+_DID: Final[Mapping[str, str]] = {
+    **{
+        one: f"{one.capitalize()} is on its way"
+        for one in ("cancel", "hold", "release", "reprioritise", "rerun", "delete")
+    },
+    "weight": "The weight is saved, and acts with the next pick",
+    "pause": "Paused: what waits stays, what is out goes on",
+    "resume": "Resumed",
+}
 
 PageMaker = Callable[[PageView], Awaitable[Page]]
 
@@ -130,6 +141,8 @@ class Console:
         for path, page in (
             ("/", overview),
             ("/insights/{insight_id}", insight),
+            ("/insights/{insight_id}/forecast", forecast),
+            ("/insights/{insight_id}/customers/{customer_id}", customer_queue),
             ("/agendas", agendas),
             ("/agendas/{agenda_id}", agenda),
         ):
@@ -138,6 +151,8 @@ class Console:
             ("/agendas/commands", command_all),
             ("/agendas/{agenda_id}/{action}", act),
             ("/customers/{customer_id}/weight", set_weight),
+            ("/customers/{customer_id}/{action}", pause_customer),
+            ("/insights/{insight_id}/{action}", pause_insight),
         ):
             router.add_post(path, self._takes(handler))
         router.add_get("/sign-in", self._guarded(self._get_sign_in))
@@ -317,7 +332,7 @@ class Console:
         notice = ""
         if did in _DID:
             many = f" for {count} agendas" if count.isdecimal() else ""
-            notice = f"{did.capitalize()} is on its way{many}."
+            notice = f"{_DID[did]}{many}."
         theme = request.cookies.get(THEME, "auto")
         theme = theme if theme in _NEXT_THEME else "auto"
         here = request.path.removeprefix(self._config.base) or "/"
@@ -330,7 +345,7 @@ class Console:
             "address": request.path_qs if request.method == "GET" else self._config.base,
             "theme": theme,
             "next_theme": _NEXT_THEME[theme],
-            "version": self._version,
+            "assets": self._version,
             "notice": notice,
         }
 

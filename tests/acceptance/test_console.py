@@ -29,6 +29,10 @@ PAGES = (
     "/ui/",
     "/ui/insights/render",
     "/ui/insights/quiet",
+    "/ui/insights/render/customers/acme",
+    "/ui/insights/render/customers/beta?why=beta-39",
+    "/ui/insights/render/forecast?customer=beta&weight=6",
+    "/ui/insights/render/forecast?customer=beta&weight=much",
     "/ui/agendas",
     "/ui/agendas?customer_id=acme&state=ready",
     "/ui/agendas/done",
@@ -40,6 +44,8 @@ PAGES = (
     "/ui/agendas/none",
     "/ui/agendas?state=lost",
 )
+
+IS_WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -82,11 +88,13 @@ async def test_pages_work_without_javascript_and_on_a_narrow_screen(system):
         for path in PAGES:
             await page.goto(path)
             assert await page.locator("h1").count() == 1, path
+            assert await page.evaluate(IS_WIDER) is False, path
 
 
 async def test_what_customers_write_is_text(operator):
     await operator.goto("/ui/agendas/hostile")
-    assert HOSTILE in await operator.inner_text("main")
+    named = HOSTILE.replace("\N{RIGHT-TO-LEFT OVERRIDE}", "[U+202E]")
+    assert named in await operator.inner_text("main")
     assert await operator.title() != "owned"
     assert await operator.locator("main script, main svg[onload]").count() == 0
 
@@ -184,6 +192,41 @@ async def test_all_that_fit_are_counted_and_cancelled(system, operator):
     await operator.get_by_role("button", name="Cancel 3 agendas").click()
     await expect(operator.get_by_text("on its way for 3 agendas")).to_be_visible()
     await expect(operator.locator("td .state-cancelled")).to_have_count(3)
+
+
+async def test_a_weight_is_tried_and_then_saved(system, operator):
+    await operator.goto("/ui/insights/render")
+    await operator.get_by_label("Another weight of beta").fill("6")
+    await operator.get_by_role("button", name="Preview the weight of beta").click()
+    await expect(operator.locator("h1")).to_have_text("If beta had weight 6")
+    sooner = operator.locator("tr[data-row=beta]")
+    await expect(sooner).to_contain_text("sooner")
+    await expect(operator.locator("tr[data-row=acme]")).to_contain_text("later")
+    await operator.get_by_role("button", name="Save weight 6").click()
+    await expect(operator.get_by_text("The weight is saved")).to_be_visible()
+    await expect(operator.locator("tr[data-row=beta] td").first).to_have_text("6")
+    async with system.client() as client:
+        await client.customers.patch("beta", {"weight": 1})
+
+
+async def test_a_customer_and_an_insight_are_paused_and_resumed(operator):
+    await operator.goto("/ui/insights/render")
+    for name in ("beta", "this insight"):
+        await operator.get_by_role("button", name=f"Pause {name}").click()
+        await expect(operator.get_by_text("what is out goes on")).to_be_visible()
+        await operator.get_by_role("button", name=f"Resume {name}").click()
+        await expect(operator.get_by_text("Resumed")).to_be_visible()
+        await expect(operator.get_by_role("button", name=f"Pause {name}")).to_be_visible()
+
+
+async def test_the_queue_of_a_customer_leads_to_why_each_waits(operator):
+    await operator.goto("/ui/insights/render")
+    await operator.get_by_role("link", name="acme", exact=True).click()
+    await operator.get_by_role("link", name="Why acme-39 waits").click()
+    why = operator.get_by_role("region", name="Why it waits")
+    await expect(why).to_contain_text("Why acme-39 waits")
+    await expect(why).to_contain_text("position")
+    await expect(why).to_contain_text("What would change it")
 
 
 # ---- live ----

@@ -43,7 +43,7 @@ async def agenda(view: PageView) -> Page:
     summary, progress = await asyncio.gather(
         view.client.agenda(agenda_id), view.client.progress(agenda_id)
     )
-    why = await _why(view, agenda_id) if summary.state in _WAITS else None
+    why = await why_of(view, agenda_id) if summary.state in _WAITS else None
     operations = progress.operations[:MAX_ROWS]
     return Page(
         "agenda.html",
@@ -52,7 +52,7 @@ async def agenda(view: PageView) -> Page:
             "summary": summary,
             "progress": progress,
             "why": why,
-            "hints": _hints(why),
+            "hints": hints(why),
             "actions": _actions(view, summary.state),
             "picture": _picture(summary, progress),
             "folded": _folded(progress),
@@ -94,14 +94,15 @@ async def act(view: PageView, form: MultiMapping[str]) -> str:
     return f"?did={action}"
 
 
-async def _why(view: PageView, agenda_id: str) -> WhyView | None:
+async def why_of(view: PageView, agenda_id: str) -> WhyView | None:
+    """Why an agenda waits; None if that cannot be had just now."""
     try:
         return await view.client.why(agenda_id)
     except (ApiError, NotFoundError):
         return None  # it has ended meanwhile, or its scheduler does not answer
 
 
-def _hints(why: WhyView | None) -> list[str]:
+def hints(why: WhyView | None) -> list[str]:
     """What would let it go earlier, as far as its queue tells."""
     if why is None:
         return []
