@@ -179,7 +179,7 @@ async def test_a_question_about_many_says_which_are_held_here(world):
 
 
 async def test_all_that_is_held_here_is_reported_by_portions(world, monkeypatch):
-    monkeypatch.setattr("pop_stream.policy.insight_scheduler.MAX_QUERIED_AGENDAS", 2)
+    monkeypatch.setattr("pop_stream.policy.flow_control.forecast.MAX_QUERIED_AGENDAS", 2)
     await bring(world, placed("a"), placed("b", held=True))
     await bring(world, placed("c"), placed("d", held=True), placed("e"))
     await noted(world, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
