@@ -229,10 +229,12 @@ class Settings(BaseSettings):
         description="Between a puller's reports on a running agenda.",
     )
     metrics_host: str = Field(
-        default="127.0.0.1", description="Where scheduler and rollup show their metrics."
+        default="127.0.0.1", description="Where parts other than the API show their metrics."
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        default=None, description="Port of the scheduler's `/metrics`; none if unset."
+        default=None,
+        description="Port of `/metrics`, `/healthz` and `/readyz` of a part other than the "
+        "API; none if unset. Each process needs a port, or an address, of its own.",
     )
     retain_succeeded: Days = Field(
         default=timedelta(days=30), description="How long a success is kept, from its end."
@@ -263,9 +265,6 @@ class Settings(BaseSettings):
         default=timedelta(minutes=1),
         description="Between two reconciliations, which requeue accepted agendas that no "
         "scheduler has; 0 turns them off. What changed in this time is left alone.",
-    )
-    rollup_metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        default=None, description="Port of the rollup's `/metrics`; none if unset."
     )
     webhook_keys: tuple[SecretStr, ...] = Field(
         default=(),

@@ -18,6 +18,7 @@ from pop_stream.model.events.base import (
     AppendedOperation,
     Diagnostic,
     OperationState,
+    OperationWait,
     PriorProgress,
 )
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
@@ -71,6 +72,9 @@ class OperationView(ResponseModel, frozen=True):
     ]
     prior: Annotated[
         PriorProgress | None, Meta(description="How far an earlier attempt was with it.")
+    ]
+    wait: Annotated[
+        OperationWait | None, Meta(description="What it waits for without a runner.")
     ]
 
 

@@ -11,6 +11,7 @@ from pop_stream.api_models.base import Instant, ResponseModel, SubmittedAgenda
 from pop_stream.model.agenda import Id, Name
 from pop_stream.model.events.lifecycle import StopReason
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
+from pop_stream.model.retry import MAX_DEFERRAL_S
 from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH
 
 MAX_PULL_COUNT: Final = 100
@@ -85,13 +86,28 @@ class ProgressReport(Heartbeat):
     append: AppendRequest | None = None
 
 
+class WaitReport(_Request):
+    """What an operation waits for."""
+
+    name: Name = Field(description="Of the operation.")
+    recheck_s: Annotated[float, Field(ge=1, le=MAX_DEFERRAL_S, allow_inf_nan=False)] = Field(
+        default=60, description="Seconds until the agenda is to be pulled again."
+    )
+    message: Text = Field(default="", description="What it waits for.")
+
+
 class Completion(Heartbeat):
     """How the attempt ended."""
 
-    outcome: Literal["succeeded", "failed", "stopped"] = Field(
-        description="`stopped` answers a wanted stop."
+    outcome: Literal["succeeded", "failed", "stopped", "not_yet"] = Field(
+        description="`stopped` answers a wanted stop; `not_yet` names what waits in `waits`."
     )
     message: Text = Field(default="", description="Of a failure: why.")
+    waits: Annotated[tuple[WaitReport, ...], Field(max_length=100)] = Field(
+        default=(),
+        description="Of `not_yet`: the operations that wait. Another attempt follows, which "
+        "does not count; one that has waited for `wait_within_s` fails finally.",
+    )
     retryable: bool = Field(
         default=True, description="Of a failure: whether another attempt may help."
     )

@@ -47,6 +47,12 @@ class QueueView(ResponseModel, frozen=True):
         rate_per_s: Agendas claimed per second, lately.
         gap_s: Widest difference of customers' places on the virtual clock.
         bound_s: What the gap cannot exceed.
+        eligible: Ready agendas that nothing keeps waiting but busy pullers: not paused, capped
+            or limited.
+        eligible_s: Worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers, of `puller_runners` runners each, that work it off within
+            `wanted_drain_s`, and never fewer than those that run what is running.
         customers: Those with most waiting, at most 50.
         other_customers: How many more there are.
     """
@@ -65,6 +71,10 @@ class QueueView(ResponseModel, frozen=True):
     rate_per_s: float
     gap_s: float
     bound_s: float
+    eligible: int
+    eligible_s: float
+    oldest_wait_s: float
+    replicas_wanted: int
     customers: list[CustomerQueueView]
     other_customers: int
 

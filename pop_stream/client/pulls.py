@@ -10,6 +10,7 @@ from pop_stream.api_models.pulls import (
     PulledAgenda,
     PulledAgendas,
     ReportAcknowledgement,
+    WaitReport,
 )
 from pop_stream.client.content import to_json
 from pop_stream.client.transport import Calls
@@ -128,13 +129,14 @@ class PullCalls(Calls):
         self,
         attempt: AttemptRef,
         puller_id: str,
-        outcome: Literal["succeeded", "failed", "stopped"],
+        outcome: Literal["succeeded", "failed", "stopped", "not_yet"],
         *,
         message: str = "",
         retryable: bool = True,
         operations: Sequence[Report] = (),
         diagnostics: Sequence[DiagnosticReport] = (),
         spent_s: Mapping[str, float] | None = None,
+        waits: Sequence[WaitReport] = (),
     ) -> ReportAcknowledgement:
         """Report how the attempt ended.
 
@@ -144,12 +146,14 @@ class PullCalls(Calls):
         Args:
             attempt: At the agenda.
             puller_id: Who ran it.
-            outcome: `stopped` answers a wanted stop.
+            outcome: `stopped` answers a wanted stop; `not_yet` says that operations wait.
             message: Of a failure: why.
             retryable: Of a failure: whether another attempt may help.
             operations: How far they came.
             diagnostics: What a person may want to know.
             spent_s: Worker-seconds by operation type; the estimate stands without.
+            waits: With `not_yet`: which operations wait, for what, and until when. Another
+                attempt follows that does not count.
 
         Raises:
             ApiConflictError: If the lease is lost, or has ended.
@@ -164,6 +168,7 @@ class PullCalls(Calls):
             "operations": operations,
             "diagnostics": diagnostics,
             "spent_s": spent_s or {},
+            "waits": waits,
         }
         return await self._send_report(attempt, "complete", content)
 

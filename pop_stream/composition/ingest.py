@@ -13,6 +13,8 @@ from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
+from pop_stream.telemetry.process import part_registry
+from pop_stream.telemetry.server import serve_metrics
 
 
 @asynccontextmanager
@@ -47,6 +49,10 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
             settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
+        host, port = settings.metrics_host, settings.metrics_port
+        await enter(
+            serve_metrics(part_registry(), host, port, is_ready=lambda: not stop.is_set())
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))

@@ -15,11 +15,11 @@ from pop_stream.kafka.topic_reader import read_newest, read_range, read_to_end
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnavailableError
-from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.records import TopicPartition
 from pop_stream.scheduler.faust.worker import Scheduler, SchedulerPorts
 from pop_stream.scheduler.insight_registry import PartitionOwnership
 from pop_stream.settings import Settings
+from pop_stream.telemetry.server import serve_metrics
 
 
 async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
@@ -55,10 +55,14 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             ownership=ownership,
         )
         scheduler = Scheduler(settings, ports)
-        await enter(
-            serve_metrics(scheduler.registry, settings.metrics_host, settings.metrics_port)
-        )
+        host, port = settings.metrics_host, settings.metrics_port
+        ready = partial(_is_ready, scheduler, stop)
+        await enter(serve_metrics(scheduler.registry, host, port, is_ready=ready))
         await scheduler.run(stop)
+
+
+def _is_ready(scheduler: Scheduler, stop: asyncio.Event) -> bool:
+    return scheduler.is_ready and not stop.is_set()
 
 
 def _topic_creator(

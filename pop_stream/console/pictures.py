@@ -168,7 +168,7 @@ def _node(node: GraphNode, x: float, y: float) -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartLine:
     """A line in a chart: its name, and its points as x and y."""
 
     name: str
@@ -183,10 +183,12 @@ _TOP: Final = 10
 _BOTTOM: Final = 24
 _LABEL_H: Final = 15
 MAX_LINES: Final = 8
-"""Lines of a chart: more could not be told apart."""
+"""Lines of a chart: more could not be kept apart."""
 
 
-def chart(series: Sequence[Series], *, label: str, x_axis: Sequence[str], unit: str) -> Markup:
+def chart(
+    series: Sequence[ChartLine], *, label: str, x_axis: Sequence[str], unit: str
+) -> Markup:
     """Lines over a common axis, each with its name at its end; empty without two points.
 
     Args:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -206,7 +206,7 @@ class Stack:
     def _parts(self, insights: Sequence[str]) -> list[Part]:
         handlers = [word for one in self._plan.handlers for word in ("--handlers", one)]
         pull = ("pull", *(f"--insight={one}" for one in insights), *handlers)
-        return [
+        parts = [
             *self._copies("rollup", "rollup"),
             *self._copies("scheduler", "scheduler"),
             *self._copies("ingest", "ingest"),
@@ -216,6 +216,7 @@ class Stack:
                 for number in range(1, self._plan.pullers + 1)
             ),
         ]
+        return [*with_metrics_ports(parts, self.settings.metrics_port)]
 
     def _copies(self, name: str, command: str) -> Iterator[Part]:
         """One part a process; the second is called `name-2`, and keeps its data beside."""
@@ -243,6 +244,13 @@ class Stack:
 
     def _report_status(self, status: PartStatus) -> None:
         self._on_progress(_status_line(status))
+
+
+def with_metrics_ports(parts: Iterable[Part], first: int | None) -> Iterator[Part]:
+    """Give each part a port of its own, from `first` on in their order."""
+    for number, one in enumerate(parts):
+        port = environment_variables({"metrics_port": first + number}) if first else {}
+        yield replace(one, environment={**one.environment, **port})
 
 
 @asynccontextmanager

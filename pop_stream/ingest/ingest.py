@@ -158,6 +158,7 @@ class Ingest:
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
+                group=self._topics.group(PART),
                 pacer=pacer,
             )
 

@@ -11,6 +11,7 @@ from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.errors import COMMIT_SUPERSEDED, KafkaError
 from pop_stream.kafka.hardening.fetcher import defer_fetches
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
+from pop_stream.telemetry.progress import ConsumerProgress
 
 COMMIT_EVERY_S: Final = 0.25
 """Under load; so much is handled again after a crash."""
@@ -33,6 +34,7 @@ async def handle_batches(
     *,
     max_records: int,
     stop: asyncio.Event,
+    group: str,
     pacer: "BatchPacer | None" = None,
 ) -> None:
     """Hand batches to `handle` until `stop`, and commit those that it returned from.
@@ -47,25 +49,28 @@ async def handle_batches(
         handle: Given each batch at least once, so a repeated batch must change nothing.
         max_records: Of one batch.
         stop: Checked between two batches; one that waits for records ends its wait.
+        group: Of the consumer; its lag and age are shown under this name.
         pacer: Keeps batches apart, so that more records gather for each; None does not wait.
     """
     commits, pacer = OffsetCommitter(consumer), pacer or BatchPacer(0.0)
-    while not stop.is_set():
-        await pacer.wait()
-        if commits.has_pending:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
-        else:  # nothing but a record or the stop needs to wake this loop
-            fetched = await _next_batch(consumer, stop, max_records=max_records)
-        if not fetched:
-            await commits.flush()
-            continue
-        pacer.begin(bytes_of(fetched), sum(map(len, fetched.values())))
-        await handle([record for records in fetched.values() for record in records])
-        pacer.end()
-        await commits.mark_processed(
-            {tp: records[-1].offset + 1 for tp, records in fetched.items()}
-        )
-    await commits.flush()
+    with progress_of(consumer, group) as progress:
+        while not stop.is_set():
+            await pacer.wait()
+            if commits.has_pending:
+                fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
+            else:  # nothing but a record or the stop needs to wake this loop
+                fetched = await _next_batch(consumer, stop, max_records=max_records)
+            if not fetched:
+                await commits.flush()
+                continue
+            pacer.begin(bytes_of(fetched), sum(map(len, fetched.values())))
+            progress.mark_read(fetched)
+            await handle([record for records in fetched.values() for record in records])
+            pacer.end()
+            handled = {tp: records[-1].offset + 1 for tp, records in fetched.items()}
+            progress.mark_handled(handled)
+            await commits.mark_processed(handled)
+        await commits.flush()
 
 
 async def _next_batch(
@@ -83,6 +88,11 @@ async def _next_batch(
         reading.cancel()
         stopping.cancel()
         await asyncio.gather(reading, stopping, return_exceptions=True)
+
+
+def progress_of(consumer: KafkaConsumer, group: str) -> ConsumerProgress:
+    """Shows the lag and age of a started consumer, under its group's name."""
+    return ConsumerProgress(group, consumer.assignment, consumer.highwater)
 
 
 class BatchPacer:

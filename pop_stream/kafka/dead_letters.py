@@ -2,7 +2,8 @@
 
 A dead letter is for a person, who corrects what was submitted or finds out who wrote it. It is
 written before the offset of its record is committed: a crash between the two repeats it.
-Unreadable records of internal topics are only logged and counted; see `unreadable_records`.
+Each is counted where it is made. Unreadable records of internal topics are only logged and
+counted; see `unreadable_records`.
 """
 
 import base64
@@ -21,6 +22,7 @@ from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
+from pop_stream.telemetry.process import DEAD_LETTERS
 
 _MAX_VALUE_BYTES: Final = 512 * 1024
 _MAX_KEY_BYTES: Final = 1024
@@ -48,6 +50,7 @@ def dead_letter(  # noqa: PLR0913  # what a letter says
         issues: What exactly was wrong, if it was a submission.
         sender_customer_id: The customer who submitted it, if its record said so.
     """
+    DEAD_LETTERS.labels(part).inc()
     code, reason = error
     value = record.value or b""
     refused = RecordRefused(
@@ -86,6 +89,7 @@ def agenda_dead_letter(
         part: The part that gave it up.
         at: The present instant.
     """
+    DEAD_LETTERS.labels(part).inc()
     refused = RecordRefused(
         topic=topics.insight(insight.id, insight.group_type),
         partition=-1,
@@ -117,6 +121,7 @@ def row_dead_letter(
         at: The present instant.
         reason: For people.
     """
+    DEAD_LETTERS.labels("scheduler").inc()
     key, value = row
     refused = RecordRefused(
         topic=f"{topics.prefix}scheduler-ready-changelog",

@@ -13,34 +13,15 @@ time. Entry points refuse what would lead to one.
 from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
 
 from pop_stream.model.errors import RecordTooLargeError, UnreadableRecordError
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
-
-UNREADABLE_RECORDS: Final = Counter(
-    "pop_unreadable_records",
-    "Records of internal topics that this process skipped, as it could not read them.",
-    ["topic"],
-    registry=None,
-)
-UNWRITABLE_RECORDS: Final = Counter(
-    "pop_unwritable_records",
-    "Records that this process left out, as no record can be so large.",
-    ["topic"],
-    registry=None,
-)
+from pop_stream.telemetry.process import UNREADABLE_RECORDS, UNWRITABLE_RECORDS
 
 _MAX_KEY_SHOWN: Final = 200
 
 _log = structlog.get_logger()
-
-
-def register_counters(registry: CollectorRegistry) -> None:
-    """Have a part's metrics show what it skipped and left out."""
-    registry.register(UNREADABLE_RECORDS)
-    registry.register(UNWRITABLE_RECORDS)
 
 
 def skip_unreadable(record: ConsumedRecord, error: UnreadableRecordError) -> None:

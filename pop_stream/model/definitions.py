@@ -179,6 +179,14 @@ class Insight(SharedDefinition):
     backoff: Backoff = Field(
         default=Backoff(), description="Between attempts, unless the agenda has its own."
     )
+    wanted_drain_s: Annotated[float, Field(ge=1, le=604_800)] = Field(
+        default=60.0,
+        description="Within it what waits should be worked off: how many pullers are wanted.",
+    )
+    puller_runners: Annotated[int, Field(ge=1, le=10_000), WHOLE_NUMBER] = Field(
+        default=8,
+        description="Agendas that one puller runs at a time, as its POP_PULLER_CONCURRENCY.",
+    )
 
     @model_validator(mode="after")
     def _share_group_reads_one_partition(self) -> "Insight":

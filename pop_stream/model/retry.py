@@ -16,6 +16,15 @@ MAX_LOST_PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 604_800.0
 """Longest pause, whatever the fields hold: an instant after it is one that can be written."""
 
+MIN_DEFERRAL_S: Final = 1.0
+"""Shortest time until an operation that waits is looked at again."""
+
+MAX_DEFERRAL_S: Final = 31_622_400.0
+"""The longest, 366 days."""
+
+DEFAULT_WAIT_S: Final = 604_800.0
+"""How long an operation may wait that names no time-out: a week."""
+
 _HASHES: Final = 2**32
 _MAX_DOUBLINGS: Final = 1_000
 

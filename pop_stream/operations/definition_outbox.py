@@ -12,13 +12,14 @@ from typing import Final
 
 import structlog
 
-from pop_stream.clock import wait_until_set
+from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.kafka.definitions import definition_record
 from pop_stream.kafka.publisher import publish_writable
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.definitions import DefinitionOutbox, OutboxRow
 from pop_stream.ports.publisher import MAX_RECORD_BYTES, Publisher, Record
+from pop_stream.telemetry.process import OUTBOX_AGES
 
 MAX_BATCH: Final = 500
 
@@ -59,6 +60,7 @@ class DefinitionsOutboxRelay:
         now = asyncio.get_running_loop().time
         compare_at = now()
         is_away = False
+        OUTBOX_AGES.set("definitions", None)
         while True:
             self._woken.clear()
             try:
@@ -67,8 +69,10 @@ class DefinitionsOutboxRelay:
                     await self.repair(published_versions())
                     compare_at = now() + COMPARE_EVERY.total_seconds()
                 is_away = False
+                OUTBOX_AGES.set("definitions", None)
             except UnavailableError as error:
                 if not is_away:
+                    OUTBOX_AGES.set("definitions", WallClock().now())
                     _log.warning("outbox.postponed", reason=str(error))
                 is_away = True
             await wait_until_set(self._woken, poll_every.total_seconds())

@@ -25,6 +25,9 @@ class Overrides(Struct, frozen=True, array_like=True):
         hold: Whether the attempt after this one waits for its release.
         stopping: Why the attempt that is out is to stop; empty if it is not.
         message: Of the stop, in the words of who wants it.
+        deferrals: Attempts of this run that ended because operations wait for something; they
+            do not count as attempts.
+        waiting_since: When the first of them ended, in seconds since the epoch.
     """
 
     due: float = 0.0
@@ -34,6 +37,8 @@ class Overrides(Struct, frozen=True, array_like=True):
     hold: bool = False
     stopping: StopReason | Literal[""] = ""
     message: str = ""
+    deferrals: int = 0
+    waiting_since: float = 0.0
 
 
 class AgendaRecord(Struct, frozen=True, array_like=True):

@@ -28,9 +28,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from pop_stream.model.definitions import Definitions, Insight
+from msgspec.structs import replace
+
+from pop_stream.model.definitions import Insight
 from pop_stream.model.events.codec import decode_routed
+from pop_stream.model.events.forecast import QueueForecast
 from pop_stream.model.events.scheduling import (
+    CustomerShare,
     EmissionLimit,
     InsightAgendasRouted,
     InsightAttemptsReported,
@@ -47,11 +51,12 @@ from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
 from pop_stream.policy.backlog.outbox import OutboxBatch
-from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.flow_control import emission_gate, forecast, what_if
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
+from pop_stream.policy.flow_control.worker_demand import worker_demand
 
 _LEAST_WEIGHT: Final = 1e-6
 _FIGURES_TTL_S: Final = 1.0
@@ -191,7 +196,8 @@ class InsightScheduler:
                     self._lag = (event.lag, event.emitted)
                 apply_tick(self.backlog, event, now)
             case QueueQueried():
-                return Effects(reply=self._describe(event, now, limited_by))
+                reply = self._describe(event, now, limited_by)
+                return Effects(reply=replace(reply, forecast=self._forecast(event, now)))
         return _NO_EFFECTS
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float) -> int:
@@ -404,9 +410,12 @@ class InsightScheduler:
         self, query: QueueQueried, now: float, limited_by: EmissionLimit
     ) -> QueueDescribed:
         backlog, figures, depth = self.backlog, self.figures(now), self.depth
-        backlogged = [flow for flow in backlog.queue.flows() if not flow.is_idle]
-        backlogged.sort(key=lambda flow: (-flow.ready, flow.customer_id))
-        holds, tracked_up_to = forecast.queried_agendas(backlog, query)
+        demand = worker_demand(backlog, now, limited_by=limited_by)
+        backlogged = sorted(
+            (flow for flow in backlog.queue.flows() if not flow.is_idle),
+            key=lambda flow: (-flow.ready, flow.customer_id),
+        )
+        holds, tracked_up_to = forecast.asked_agendas(backlog, query)
         return QueueDescribed(
             insight_id=self.insight.id,
             query_id=query.query_id,
@@ -419,12 +428,7 @@ class InsightScheduler:
             limited_by=limited_by,
             target=self.target,
             rate_per_s=round(self.target_depth.rate_per_s, 3),
-            customers=forecast.customer_shares(
-                backlogged[: forecast.MAX_CUSTOMERS_LISTED],
-                mean=forecast.mean_service(backlog, now),
-                now=now,
-                with_delivered=True,
-            ),
+            customers=self._customers(backlogged[: forecast.MAX_CUSTOMERS_LISTED], now),
             others=max(0, len(backlogged) - forecast.MAX_CUSTOMERS_LISTED),
             delayed=backlog.waiting,
             held=backlog.held,
@@ -433,10 +437,19 @@ class InsightScheduler:
             agenda=self._position(query.agenda_id, now) if query.agenda_id else None,
             holds=holds,
             tracked_up_to=tracked_up_to,
-            forecast=what_if.forecast(
-                backlog, query.weights, now=now, rate_per_s=self._rate_per_s
-            ),
+            eligible=demand.eligible,
+            eligible_s=round(demand.eligible_s, 3),
+            oldest_wait_s=round(backlog.oldest_wait_s(now), 3),
+            replicas_wanted=demand.replicas(self.insight),
         )
+
+    def _customers(self, flows: Sequence[Flow], now: float) -> tuple[CustomerShare, ...]:
+        mean = forecast.mean_service(self.backlog, now)
+        return forecast.customer_shares(flows, mean=mean, now=now, with_delivered=True)
+
+    def _forecast(self, query: QueueQueried, now: float) -> QueueForecast | None:
+        rate_per_s = self._rate_per_s
+        return what_if.forecast(self.backlog, query.weights, now=now, rate_per_s=rate_per_s)
 
     def _position(self, agenda_id: str, now: float) -> QueuedAgendaStatus:
         return forecast.agenda_position(
@@ -477,15 +490,3 @@ class InsightScheduler:
 
 
 _NO_EFFECTS: Final = Effects()
-
-
-def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
-    """A customer's share as its definition says."""
-    customer = definitions.customer(customer_id)
-    return Share(
-        weight=customer.weight,
-        max_in_flight=customer.max_in_flight,
-        rate_per_s=customer.rate_per_s,
-        burst=customer.burst,
-        paused=customer.paused,
-    )

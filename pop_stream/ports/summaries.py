@@ -1,7 +1,7 @@
 """Summaries of agendas: the rollup folds events into them, the API reads them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -89,6 +89,13 @@ class SummaryReader(Protocol):
         ...
 
 
+class SummaryChange(NamedTuple):
+    """A summary before and after a batch; None before its agenda was known."""
+
+    before: Summary | None
+    after: Summary
+
+
 @dataclass(frozen=True, slots=True)
 class FoldedBatch:
     """What one batch of lifecycle events came to.
@@ -96,10 +103,12 @@ class FoldedBatch:
     Attributes:
         applied: Events that changed a summary or repeated what was known.
         skipped: Events that did not follow from the state, or of an outdated attempt.
+        changes: The summaries that it changed.
     """
 
     applied: int
     skipped: int
+    changes: Sequence[SummaryChange] = field(default=(), compare=False)
 
 
 class SummaryStore(Protocol):

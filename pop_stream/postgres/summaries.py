@@ -25,7 +25,7 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
-from pop_stream.ports.summaries import FoldedBatch
+from pop_stream.ports.summaries import FoldedBatch, SummaryChange
 from pop_stream.postgres.pool import acquire_connection, load_queries
 from pop_stream.postgres.summary_rows import (
     Row,
@@ -213,7 +213,11 @@ class PostgresSummaries:
             self._cache.clear()
             raise
         self._cache.put(change.written for change in changes)
-        return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
+        return FoldedBatch(
+            applied=len(lifecycle) - skipped,
+            skipped=skipped,
+            changes=[SummaryChange(one.before.summary, one.after) for one in changes],
+        )
 
     async def rebuild(
         self,

@@ -11,6 +11,7 @@ from pop_stream.model.events.base import (
     AppendedOperation,
     Diagnostic,
     OperationProgress,
+    OperationWait,
     PriorProgress,
     RefusedIssue,
 )
@@ -27,6 +28,7 @@ _DIAGNOSTICS: Final = msgspec.json.Decoder(tuple[Diagnostic, ...])
 _HISTORY: Final = msgspec.json.Decoder(tuple[PastAttempt, ...])
 _APPENDED: Final = msgspec.json.Decoder(tuple[AppendedOperation, ...])
 _PRIOR: Final = msgspec.json.Decoder(PriorProgress)
+_WAIT: Final = msgspec.json.Decoder(OperationWait)
 _STATES: Final[Mapping[str, State]] = {state.value: state for state in State}
 _STATE_VALUES: Final[Mapping[State, str]] = {state: state.value for state in State}
 """An enumeration's `value` is looked up in Python, several times for each agenda."""
@@ -122,6 +124,7 @@ def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
         operation.reported_at,
         operation.tries,
         None if operation.prior is None else _JSON.encode(operation.prior),
+        None if operation.wait is None else _JSON.encode(operation.wait),
     )
 
 
@@ -175,6 +178,7 @@ def operation_of(row: asyncpg.Record) -> OperationProgress:
         reported_at=row["reported_at"],
         tries=row["tries"],
         prior=_PRIOR.decode(row["prior"]) if row["prior"] else None,
+        wait=_WAIT.decode(row["wait"]) if row["wait"] else None,
     )
 
 

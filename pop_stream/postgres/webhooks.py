@@ -88,6 +88,12 @@ class PostgresWebhooks:
         async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["mark_exhausted"], number, reason)
 
+    async def oldest_waiting_at(self) -> datetime | None:
+        """When the oldest that waits was enqueued; None if none waits."""
+        async with acquire_connection(self._pool) as connection:
+            at: datetime | None = await connection.fetchval(_SQL["oldest_waiting"])
+        return at
+
     async def backlog(self) -> WebhookBacklog:
         """What waits and what is exhausted; reads all rows there are."""
         async with acquire_connection(self._pool) as connection:

@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -31,9 +31,12 @@ from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
 from pop_stream.puller.handlers.registry import Handlers
+from pop_stream.puller.metrics import PullerMetrics
 from pop_stream.puller.reporting.lease_renewer import LeaseRenewer
 from pop_stream.puller.reporting.reporter import Reporter
 from pop_stream.settings import Settings
+from pop_stream.telemetry.process import part_registry
+from pop_stream.telemetry.server import serve_metrics
 
 # The client goes on trying by itself; an earlier timeout here would write records twice.
 _ACKNOWLEDGED_WITHIN: Final = timedelta(seconds=60)
@@ -109,6 +112,7 @@ class Puller:
         Raises:
             ValueError: If no handler is registered.
             RuntimeError: If it is being served already.
+            OSError: If the port for its metrics is taken.
         """
         self._check()
         self._is_serving = True
@@ -126,7 +130,7 @@ class Puller:
         self, stop: asyncio.Event, threads: Executor, agendas: asyncio.TaskGroup
     ) -> None:
         parts = self._compose(threads, agendas)
-        async with asyncio.TaskGroup() as background:
+        async with self._metrics_served(parts, stop), asyncio.TaskGroup() as background:
             helpers = [
                 background.create_task(parts.reporter.run()),
                 background.create_task(parts.renewer.run()),
@@ -143,6 +147,15 @@ class Puller:
                 for publisher in parts.publishers:
                     await publisher.close()
 
+    def _metrics_served(
+        self, parts: "_Parts", stop: asyncio.Event
+    ) -> AbstractAsyncContextManager[None]:
+        """Shows metrics and probes if the settings name a port; one that stops is not ready."""
+        registry = part_registry()
+        parts.metrics.register(registry)
+        host, port = self._settings.metrics_host, self._settings.metrics_port
+        return serve_metrics(registry, host, port, is_ready=lambda: not stop.is_set())
+
     def _compose(self, threads: Executor, agendas: asyncio.TaskGroup) -> "_Parts":
         # A client sends one request at a time to a broker: claims shall wait for no reports.
         claims, reports = (ReconnectingPublisher(self._publisher) for _ in range(2))
@@ -150,8 +163,10 @@ class Puller:
         clock, capacity = WallClock(), Capacity(self._concurrency)
         reporter = Reporter(reports, self._topics.agenda_events)
         prior_results = PriorResultsReader(self._settings)
-        run_context = RunContext(self.handlers, threads, clock)
+        metrics = PullerMetrics(self._concurrency)
+        run_context = RunContext(self.handlers, threads, clock, metrics)
         executor = AttemptExecutor(agendas, run_context, reporter, capacity, prior_results)
+        metrics.running = executor.__len__
         window = AttemptWindow()
         claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
         renewer = LeaseRenewer(
@@ -172,7 +187,13 @@ class Puller:
         )
         claim_context = ClaimContext(claimer, executor, reporter, capacity, len(self._insights))
         return _Parts(
-            claim_context, executor, renewer, reporter, prior_results, (claims, reports)
+            claim_context,
+            executor,
+            renewer,
+            reporter,
+            prior_results,
+            (claims, reports),
+            metrics,
         )
 
     async def _pull(
@@ -241,6 +262,7 @@ class _Parts:
     reporter: Reporter
     prior_results: PriorResultsReader
     publishers: Sequence[ReconnectingPublisher]
+    metrics: PullerMetrics
 
 
 def _named(insights: Sequence[str]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from pop_stream.model.events.lifecycle import (
     SIGNED_EVENTS,
     AgendaClaimed,
     AgendaCommanded,
+    AgendaDeferred,
     AgendaEmitted,
     AgendaFailed,
     AgendaHeartbeat,
@@ -62,6 +63,8 @@ from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 _log = structlog.get_logger()
+
+_AttemptEnded = AgendaSucceeded | AgendaFailed | AgendaStopped | AgendaDeferred
 
 
 @dataclass(slots=True)
@@ -99,12 +102,13 @@ def translate(
                     event.attempt,
                     sync_matched=event.sync_matched,
                     by_http=event.puller_id == HTTP_PULLER,
+                    deferrals=event.deferrals,
                 )
                 reports = _entry_for(found, event)
                 reports.claims.append(claim)
                 if len(event.puller_id) <= ID_LENGTH:
                     reports.idle[event.puller_id] = event.idle
-            case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
+            case AgendaSucceeded() | AgendaFailed() | AgendaStopped() | AgendaDeferred():
                 _entry_for(found, event).settlements.append(_settlement(event))
             case AgendaHeartbeat() | AgendaProgressed():
                 _entry_for(found, event).heartbeats[event.agenda_id, event.attempt] = None
@@ -238,7 +242,7 @@ def _is_valid_restart(event: AgendaRestarted) -> bool:
     return False
 
 
-def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settlement:
+def _settlement(event: _AttemptEnded) -> Settlement:
     match event:
         case AgendaSucceeded():
             return _ended(event, "succeeded")
@@ -250,11 +254,15 @@ def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settle
                 retryable=event.retryable,
                 message=event.message[:MAX_MESSAGE_LENGTH],
             )
+        case AgendaDeferred():
+            return replace(
+                _ended(event, "deferred"),
+                until=event.until,
+                message=event.message[:MAX_MESSAGE_LENGTH],
+            )
 
 
-def _ended(
-    event: AgendaSucceeded | AgendaFailed | AgendaStopped, outcome: AttemptOutcome
-) -> Settlement:
+def _ended(event: _AttemptEnded, outcome: AttemptOutcome) -> Settlement:
     return Settlement(
         agenda_id=event.agenda_id,
         attempt=event.attempt,
@@ -343,6 +351,7 @@ class Relay:
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
+                group=self._topics.group(PART),
                 pacer=self._pacer,
             )
 

@@ -6,10 +6,16 @@ from datetime import timedelta
 from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.kafka import clients
-from pop_stream.kafka.batch_consumer import BatchPacer, OffsetCommitter, bytes_of
+from pop_stream.kafka.batch_consumer import (
+    BatchPacer,
+    OffsetCommitter,
+    bytes_of,
+    progress_of,
+)
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
 from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.lifecycle_reader import LifecycleEntry, RejectedEvent, read
@@ -22,6 +28,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import TopicPartition, with_value
 from pop_stream.ports.summaries import SummaryStore
+from pop_stream.rollup.metrics import RollupMetrics
 from pop_stream.settings import Settings
 
 
@@ -102,11 +109,12 @@ async def roll_up(
     publisher: Publisher,
     stop: asyncio.Event,
     clock: Clock = _WALL,
+    metrics: RollupMetrics | None = None,
 ) -> None:
     """Fold what is written to `pop.agenda-events`, until `stop`.
 
     Any number of processes may run it; Kafka shares the partitions among them. The
-    publisher takes the dead letters.
+    publisher takes the dead letters. What is folded is counted in `metrics`, if given.
     """
     topics = Topics(settings.topic_prefix)
     consumer = clients.consumer(
@@ -117,7 +125,13 @@ async def roll_up(
     )
     signer = RecordSigner(settings.signing_keys)
     rollup = Rollup(
-        topics, consumer, store=store, publisher=publisher, clock=clock, signer=signer
+        topics,
+        consumer,
+        store=store,
+        publisher=publisher,
+        clock=clock,
+        signer=signer,
+        metrics=metrics or RollupMetrics(CollectorRegistry()),
     )
     async with consumer:
         _log.info("rollup.started", topic=topics.agenda_events)
@@ -132,7 +146,7 @@ class Rollup:
     it drops what it holds, asks, and reads on from there; offsets in Kafka only show lag.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
         topics: Topics,
         consumer: KafkaConsumer,
@@ -141,8 +155,10 @@ class Rollup:
         publisher: Publisher,
         clock: Clock,
         signer: RecordSigner,
+        metrics: RollupMetrics,
     ) -> None:
         self._topics = topics
+        self._metrics = metrics
         self._topic = topics.agenda_events
         self._consumer = consumer
         self._store = store
@@ -155,23 +171,25 @@ class Rollup:
             _MIN_BATCH_INTERVAL_S, _MAX_BATCH_INTERVAL_S, _FULL_BATCH_BYTES
         )
         self._commits = OffsetCommitter(consumer)
+        self._progress = progress_of(consumer, topics.group(PART))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and fold until `stop`, which is seen between two batches."""
         self._pacer.pace_fetches(self._consumer)
         self._consumer.subscribe([self._topic], listener=self._folded_offsets)
-        while not stop.is_set():
-            try:
-                await self._folded_offsets.seek_unknown(self._consumer, self._store)
-                self._log_resumed()
-                await self._fold_once()
-            except OffsetsMovedError as error:
-                _log.info("rollup.offsets_moved", reason=str(error))
-                self._folded_offsets.reset()
-            except UnavailableError as error:
-                self._folded_offsets.reset()
-                await self._back_off(stop, error)
-        await self._commits.flush()
+        with self._progress:
+            while not stop.is_set():
+                try:
+                    await self._folded_offsets.seek_unknown(self._consumer, self._store)
+                    self._log_resumed()
+                    await self._fold_once()
+                except OffsetsMovedError as error:
+                    _log.info("rollup.offsets_moved", reason=str(error))
+                    self._folded_offsets.reset()
+                except UnavailableError as error:
+                    self._folded_offsets.reset()
+                    await self._back_off(stop, error)
+            await self._commits.flush()
 
     async def _fold_once(self) -> None:
         """Fold what has been fetched, in batches of bounded size."""
@@ -182,7 +200,9 @@ class Rollup:
             return  # a rebalance came between: what was fetched is fetched again
         if fetched:
             self._pacer.begin(bytes_of(fetched))
-        records = [one for tp, many in fetched.items() if tp.partition in known for one in many]
+        kept = {tp: many for tp, many in fetched.items() if tp.partition in known}
+        self._progress.mark_read(kept)
+        records = [one for many in kept.values() for one in many]
         entries: list[LifecycleEntry] = []
         refusals: list[RejectedEvent] = []
         now = self._clock.now()
@@ -194,9 +214,9 @@ class Rollup:
         for start in range(0, len(entries), BATCH_EVENTS):
             await self._fold(entries[start : start + BATCH_EVENTS], known)
         if entries:
-            await self._commits.mark_processed(
-                {TopicPartition(self._topic, p): known[p] for p in known}
-            )
+            folded = {TopicPartition(self._topic, p): known[p] for p in known}
+            self._progress.mark_handled(folded)
+            await self._commits.mark_processed(folded)
         else:
             await self._commits.flush()
 
@@ -205,11 +225,13 @@ class Rollup:
         lifecycle = [entry.event for entry in entries if entry.event is not None]
         consumed = offset_ranges(entries, known)
         try:
-            folded = await self._store.fold(self._topic, consumed, lifecycle)
+            with self._metrics.write_timed():
+                folded = await self._store.fold(self._topic, consumed, lifecycle)
         except UnstorableError as error:
             await self._split_unstorable(entries, known, error)
             return
         known.update((partition, end) for partition, (_, end) in consumed.items())
+        self._metrics.record(folded, self._clock.now())
         _log.debug("rollup.folded", applied=folded.applied, skipped=folded.skipped)
 
     async def _split_unstorable(

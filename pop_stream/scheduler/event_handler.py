@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from prometheus_client import CollectorRegistry
+
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
@@ -21,6 +23,7 @@ from pop_stream.ports.ready_table import BacklogTable
 from pop_stream.scheduler.emitted_attempts import EmittedAttempts, NewestReader
 from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
+from pop_stream.scheduler.metrics import RoundMetrics
 from pop_stream.scheduler.round_writer import RecordPosition, RoundWriter
 
 MAX_DEFERRED_RECORDS: Final = 128
@@ -65,6 +68,7 @@ class ReadyEventHandler:
         read_newest: Reads the newest records of insights' topics.
         epoch: The ownership epoch; called when a partition is loaded, and greater for each
             next owner.
+        metrics: Of waits and rounds; shown nowhere if not given.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
@@ -80,11 +84,11 @@ class ReadyEventHandler:
         owns: Callable[[int], bool],
         read_newest: NewestReader,
         epoch: Callable[[], int] = lambda: 0,
+        metrics: RoundMetrics | None = None,
     ) -> None:
-        self._publisher = publisher
-        self._clock = clock
-        self._topics = topics
-        self._owns = owns
+        self._metrics = metrics or RoundMetrics(CollectorRegistry())
+        self._publisher, self._owns = publisher, owns
+        self._clock, self._topics = clock, topics
         self._registry = InsightRegistry(
             table=table,
             definitions=definitions,
@@ -102,6 +106,7 @@ class ReadyEventHandler:
             create_topic=create_topic,
             owns=owns,
             emitted_reader=EmittedAttempts(topics, read_newest),
+            metrics=self._metrics,
         )
         self._deferred: dict[int, _DeferredInsights] = {}
         self._records_since_progress: dict[int, int] = {}
@@ -113,6 +118,10 @@ class ReadyEventHandler:
     def owned_insights(self) -> list[OwnedInsight]:
         """Those of partitions that are certainly this process's at the moment."""
         return [owned for owned in self.insights() if self._owns(owned.partition)]
+
+    def limiting_cause(self, owned: OwnedInsight) -> EmissionLimit:
+        """See `InsightRegistry.limiting_cause`."""
+        return self._registry.limiting_cause(owned)
 
     def loaded(self) -> set[int]:
         """Partitions whose backlogs are in memory."""
@@ -241,6 +250,8 @@ class ReadyEventHandler:
             limited_by = self._registry.limiting_cause(owned)
         now = self._clock.now().timestamp()
         effects = owned.scheduler.apply(event, now, limited_by=limited_by)
+        if owned.backlog.start_waits:
+            self._metrics.record_starts(owned, now)
         if effects.page is not None:
             owned.store.write_page(*effects.page)
         if effects.reply is None:

@@ -24,9 +24,9 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.model.partitioning import partition_of
-from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.flow import Share, share_of_definition
 from pop_stream.policy.flow_control.pool_sharing import SharedPool
-from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
+from pop_stream.policy.insight_scheduler import InsightScheduler
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Record

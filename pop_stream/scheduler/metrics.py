@@ -1,16 +1,24 @@
 """Gauges and counters per insight and per customer, computed at each scrape."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from time import perf_counter
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pop_stream.model.events.scheduling import CustomerShare
+from pop_stream.model.definitions import Insight
+from pop_stream.model.events.scheduling import CustomerShare, EmissionLimit
+from pop_stream.policy.backlog.agenda_index import ChosenAgenda
+from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.flow_control import forecast
+from pop_stream.policy.flow_control.worker_demand import WorkerDemand, worker_demand
 from pop_stream.ports.clock import Clock
 from pop_stream.scheduler.insight import OwnedInsight
+from pop_stream.telemetry.histograms import BoundedLabels, LabelledHistogram
 
 MAX_CUSTOMER_LABELS: Final = 20
 """Customers shown by name per insight; the rest are summed as `(others)`."""
@@ -56,6 +64,11 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[OwnedInsight, datetime
         lambda owned, _: owned.backlog.mean_wait.mean_s,
     ),
     (
+        "oldest_wait_seconds",
+        "For how long the oldest ready agenda has been accepted",
+        lambda owned, now: owned.backlog.oldest_wait_s(now.timestamp()),
+    ),
+    (
         "gap_seconds",
         "Widest difference of what customers were given per weight, delivered and out",
         lambda owned, now: owned.scheduler.figures(now.timestamp()).gap,
@@ -93,21 +106,49 @@ _CUSTOMER_GAUGES: Final[Sequence[tuple[str, str, Callable[[CustomerShare], float
 )
 
 
+_DEMAND_GAUGES: Final[Sequence[tuple[str, str, Callable[[WorkerDemand, Insight], float]]]] = (
+    (
+        "eligible",
+        "Agendas that wait for nothing but busy pullers: not paused, capped or limited",
+        lambda demand, _: demand.eligible,
+    ),
+    (
+        "eligible_seconds",
+        "Worker-seconds that the eligible agendas are estimated to take",
+        lambda demand, _: demand.eligible_s,
+    ),
+    (
+        "replicas_wanted",
+        "Pullers that work off what waits within the wanted drain time, and run what runs",
+        lambda demand, insight: demand.replicas(insight),
+    ),
+)
+
+
 class SchedulerCollector(Collector):
     """Gauges per insight, and per customer for those with the largest backlogs.
 
     Args:
         insights: The insights of this process now.
         clock: For figures that decay.
+        limiting_cause: What keeps an insight from emitting beside its depth and its customers'
+            limits.
     """
 
-    def __init__(self, insights: Callable[[], Sequence[OwnedInsight]], clock: Clock) -> None:
+    def __init__(
+        self,
+        insights: Callable[[], Sequence[OwnedInsight]],
+        clock: Clock,
+        limiting_cause: Callable[[OwnedInsight], EmissionLimit] = lambda _: "",
+    ) -> None:
         self._insights = insights
         self._clock = clock
+        self._limiting_cause = limiting_cause
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         """All families; each scrape looks at every customer of every insight."""
         now, insights = self._clock.now(), self._insights()
+        yield from self._demands(insights, now)
         for name, help_text, value_of in _INSIGHT_GAUGES:
             family = GaugeMetricFamily(f"pop_insight_{name}", help_text, labels=["insight"])
             for owned in insights:
@@ -119,6 +160,87 @@ class SchedulerCollector(Collector):
                 counter.add_metric([owned.insight_id], count_of(owned))
             yield counter
         yield from _customers([(owned, customer_shares(owned, now)) for owned in insights])
+
+    def _demands(
+        self, insights: Sequence[OwnedInsight], now: datetime
+    ) -> Iterable[GaugeMetricFamily]:
+        demands = [
+            (
+                owned.backlog.insight,
+                worker_demand(
+                    owned.backlog, now.timestamp(), limited_by=self._limiting_cause(owned)
+                ),
+            )
+            for owned in insights
+        ]
+        for name, help_text, value_of in _DEMAND_GAUGES:
+            family = GaugeMetricFamily(f"pop_insight_{name}", help_text, labels=["insight"])
+            for insight, demand in demands:
+                family.add_metric([insight.id], value_of(demand, insight))
+            yield family
+
+
+class RoundMetrics:
+    """What rounds and claims took; for one scheduler, in its event loop.
+
+    Args:
+        registry: Where it is shown.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._emissions = LabelledHistogram(
+            "pop_submission_to_emission_seconds",
+            "From an agenda's acceptance, or the instant it was due at, to its first emission.",
+            ["insight"],
+        )
+        self._starts = LabelledHistogram(
+            "pop_submission_to_start_seconds",
+            "From an agenda's acceptance, or the instant it was due at, to its first claim.",
+            ["insight"],
+        )
+        for one in (self._emissions, self._starts):
+            registry.register(one)
+        self._rounds = Histogram(
+            "pop_round_seconds",
+            "Of the rounds that one record leads to: until all their records are acknowledged.",
+            buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+            registry=registry,
+        )
+        self._failed = Counter(
+            "pop_agendas_failed",
+            "Agendas that failed for good, by why: attempts_exhausted or final_failure.",
+            ["insight", "code"],
+            registry=registry,
+        )
+        self._insights = BoundedLabels()
+
+    @contextmanager
+    def round_timed(self) -> Iterator[None]:
+        """Measure the writing of rounds, whether it succeeds or fails."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._rounds.observe(perf_counter() - started)
+
+    def record_emissions(
+        self, insight_id: str, chosen: Iterable[ChosenAgenda], at: float
+    ) -> None:
+        """Count the waits of a round that is published."""
+        for one in chosen:
+            if one.wait_s is not None:
+                self._emissions.observe((insight_id,), one.wait_s, example=one.agenda_id, at=at)
+
+    def record_starts(self, owned: OwnedInsight, at: float) -> None:
+        """Count the waits of agendas that were claimed since the last call."""
+        for agenda_id, wait_s in owned.backlog.drain_start_waits():
+            self._starts.observe((owned.insight_id,), wait_s, example=agenda_id, at=at)
+
+    def record_failed(self, insight_id: str, failed: Iterable[FailedAgenda]) -> None:
+        """Count agendas that failed for good."""
+        for one in failed:
+            [shown] = self._insights.of((insight_id,))
+            self._failed.labels(shown, one.code).inc()
 
 
 def customer_shares(owned: OwnedInsight, now: datetime) -> Sequence[CustomerShare]:

@@ -47,6 +47,7 @@ from pop_stream.scheduler.emitted_attempts import (
 )
 from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
+from pop_stream.scheduler.metrics import RoundMetrics
 from pop_stream.scheduler.state.row_format import JournaledRound
 
 PART: Final = "scheduler"
@@ -157,6 +158,8 @@ def _run_from(routed: RoutedAgenda) -> int:
 
 def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> EmittedAgenda:
     routed = owned.store.agenda(*page_and_slot(chosen.ref))
+    waits = owned.backlog.index.overrides(chosen.ref)
+    since = waits.waiting_since
     return EmittedAgenda(
         agenda_id=chosen.agenda_id,
         insight_id=owned.insight_id,
@@ -167,6 +170,8 @@ def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> 
         lease_ms=owned.backlog.insight.lease_ms,
         agenda=Raw(routed.agenda),
         run_from=_run_from(routed) if chosen.attempt > 1 else 0,
+        deferrals=waits.deferrals,
+        waiting_since=datetime.fromtimestamp(since, UTC) if since else None,
     )
 
 
@@ -210,6 +215,7 @@ class RoundWriter:
         create_topic: Creates an insight's topic, or adds the partitions it lacks.
         owns: Whether a partition is certainly this process's at the moment.
         emitted_reader: Reads which attempts are on insights' topics.
+        metrics: Of waits and rounds.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
@@ -223,7 +229,9 @@ class RoundWriter:
         create_topic: Callable[[Insight], Awaitable[None]],
         owns: Callable[[int], bool],
         emitted_reader: EmittedAttempts,
+        metrics: RoundMetrics,
     ) -> None:
+        self._metrics = metrics
         self._registry = registry
         self._table = table
         self._publisher = publisher
@@ -281,7 +289,8 @@ class RoundWriter:
         if not announcements:
             return
         # Rounds and rows are sent side by side; the brokers may have any part of either first.
-        await self._publish([*emitted, *announcements], record_position.partition)
+        with self._metrics.round_timed():
+            await self._publish([*emitted, *announcements], record_position.partition)
         for owned, draft in zip(insights, drafts, strict=True):
             if draft.announcements:
                 owned.store.unconfirmed_round = None
@@ -346,6 +355,7 @@ class RoundWriter:
         known = owned.take_emitted_before(planned.chosen, now)
         emitted, announcements = await self._records(owned, planned, row, known)
         owned.checkpoints.record_sent(before, row.at)
+        self._metrics.record_emissions(owned.insight_id, planned.chosen, seconds)
         return _RoundDraft(outbox, emitted, [*before, *announcements])
 
     async def _outbox_records(
@@ -354,6 +364,7 @@ class RoundWriter:
         """Requests to stop, dead letters and lifecycle events that do not belong to a round."""
         if not outbox:
             return []
+        self._metrics.record_failed(owned.insight_id, outbox.failed)
         topic = self._topics.agenda_events
         return [
             *stop_records(self._topics, owned, outbox),

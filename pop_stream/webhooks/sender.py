@@ -34,6 +34,7 @@ from pop_stream.ssrf_guard import (
     guarded_connector,
     refusal_behind,
 )
+from pop_stream.telemetry.process import DEAD_LETTERS
 
 MAX_CONCURRENT: Final = 256
 """Webhooks in flight at a time in one process: some thirty customers whose servers hang leave
@@ -277,6 +278,7 @@ class WebhookSender:
             raise WebhookDeliveryError(msg, is_final=is_final)
 
     async def _dead_letter(self, one: PendingWebhook, reason: str) -> None:
+        DEAD_LETTERS.labels("webhooks").inc()
         letter = WebhookExhausted(
             webhook_id=one.webhook_id,
             agenda_id=one.agenda_id,

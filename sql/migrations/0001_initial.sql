@@ -92,6 +92,7 @@ create table operations (
     reported_at timestamptz,
     tries       integer          not null default 1,
     prior       json,
+    wait        json,
     constraint operations_pkey primary key (agenda_id, name),
     constraint operations_state_known check (
         state in ('waiting', 'running', 'succeeded', 'failed')
@@ -99,6 +100,7 @@ create table operations (
 ) with (fillfactor = 80);
 
 comment on column operations.prior is 'How far an earlier attempt was; null if it was not.';
+comment on column operations.wait is 'What it waits for without a runner; null if for nothing.';
 
 -- Written in the transaction that folds the events before them, so each is folded once.
 create table consumed_offsets (
@@ -179,7 +181,8 @@ create type operation_row as (
     diagnostics json,
     reported_at timestamptz,
     tries       integer,
-    prior       json
+    prior       json,
+    wait        json
 );
 
 -- What reconciliation looks at, so that it need not go through all that has ended: agendas that

@@ -33,7 +33,7 @@ where agenda_id = any($1::text[]);
 -- How far the operations of several agendas are.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at, tries, prior
+    reported_at, tries, prior, wait
 from operations
 where agenda_id = any($1::text[]);
 

@@ -18,7 +18,7 @@ where agenda_id = $1;
 -- What was reported of one agenda's operations.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at, tries, prior
+    reported_at, tries, prior, wait
 from operations
 where agenda_id = $1;
 

@@ -19,7 +19,7 @@ where agenda_id = any($1::text[]);
 -- Operations of the agendas whose operations a batch reports.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at, tries, prior
+    reported_at, tries, prior, wait
 from operations
 where agenda_id = any($1::text[]);
 
@@ -99,7 +99,7 @@ where known.agenda_id = progress.agenda_id and known.version = progress.version 
 -- Inserts or replaces operations; the version of their agenda has been guarded before.
 insert into operations (
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at, tries, prior
+    reported_at, tries, prior, wait
 )
 select given_row.* from unnest($1::operation_row[]) as given_row
 on conflict (agenda_id, name) do update set
@@ -112,7 +112,8 @@ on conflict (agenda_id, name) do update set
     diagnostics = excluded.diagnostics,
     reported_at = excluded.reported_at,
     tries = excluded.tries,
-    prior = excluded.prior;
+    prior = excluded.prior,
+    wait = excluded.wait;
 
 -- name: delete_operations
 -- Removes what a new attempt begins anew.

@@ -83,3 +83,11 @@ select
     count(*) filter (where exhausted_at is not null) as exhausted,
     min(created_at) filter (where exhausted_at is null) as oldest
 from webhooks;
+
+-- name: oldest_waiting
+-- Since when the oldest waits; numbers rise with time.
+select created_at
+from webhooks
+where exhausted_at is null
+order by number
+limit 1;

@@ -11,6 +11,7 @@ from consumer_group_members import WITHIN_S, until_assigned, work_topic
 from deadlines import within
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.batch_consumer import progress_of
 from pop_stream.puller.consuming import insight_consumer as module
 from pop_stream.puller.consuming.insight_consumer import ClaimCommitter
 
@@ -35,7 +36,7 @@ class Listener(ConsumerRebalanceListener):
 async def member(settings, topic):
     """A member of the topic's group, and its committer."""
     async with clients.consumer(settings, client_id="m", group_id=f"{topic}.g") as one:
-        committer = ClaimCommitter(one)
+        committer = ClaimCommitter(one, progress_of(one, "g"))
         one.subscribe([topic], listener=Listener(committer))
         yield one, committer
 

@@ -124,7 +124,7 @@ async def world(settings, tmp_path):
     port = next(one for one in PORTS if is_free_port(one))
     changes = {
         "reconcile_every": timedelta(seconds=2),
-        "rollup_metrics_port": port,
+        "http_port": port,
         "signing_secrets": (SecretStr("s" * 32), SecretStr("t" * 32)),
     }
     async with running_ledger_world(
@@ -133,8 +133,13 @@ async def world(settings, tmp_path):
         yield world
 
 
+async def run_shown_rollup(settings, stop):
+    """The rollup alone shows metrics, at the port that no API takes here."""
+    await run_rollup(settings.model_copy(update={"metrics_port": settings.http_port}), stop)
+
+
 async def counted(settings):
-    url = f"http://127.0.0.1:{settings.rollup_metrics_port}/metrics"
+    url = f"http://127.0.0.1:{settings.http_port}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         lines = (await response.text()).splitlines()
     values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -152,7 +157,7 @@ async def looked(settings, times):
 
 
 async def test_what_nobody_has_is_placed_again_once_without_a_hand(world):
-    runs = (run_ingest, run_scheduler, run_rollup)
+    runs = (run_ingest, run_scheduler, run_shown_rollup)
     async with parts(world.settings, *runs):
         await world.submit("fine")
         await world.until_known("fine", states={State.EMITTED})
@@ -190,7 +195,7 @@ async def test_what_nobody_has_signed_is_done_in_nobodys_name(world):
         ),
         AgendaCommanded(**at, agenda_id="fine", action="cancel"),
     )
-    async with parts(world.settings, run_ingest, run_scheduler, run_rollup):
+    async with parts(world.settings, run_ingest, run_scheduler, run_shown_rollup):
         await world.submit("fine", "done")
         await world.until_known("fine", "done", states={State.EMITTED})
         await world.tell(claimed("done"), succeeded("done"))

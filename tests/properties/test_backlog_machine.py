@@ -20,11 +20,13 @@ from pop_stream.model.errors import TransitionError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
+    AgendaDeferred,
     AgendaEmitted,
     AgendaFailed,
     AgendaSucceeded,
 )
-from pop_stream.model.events.scheduling import Command, Origin
+from pop_stream.model.events.scheduling import Command, Origin, Settlement
+from pop_stream.model.retry import MIN_DEFERRAL_S
 from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, HELD, READY, WAITING
 from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.fairness.flow import Share
@@ -67,6 +69,7 @@ class Known:
     expires_at: float = EVER
     hold: bool = False
     stopping: str = ""
+    deferrals: int = 0
 
     @property
     def is_out(self):
@@ -222,12 +225,14 @@ class BacklogMachine(RuleBasedStateMachine):
         known = self.model[agenda_id]
         if known.stopping:
             self.end(agenda_id, State[known.stopping.upper()])
-        elif known.attempt - known.first + 1 >= known.most:
+        elif known.attempt - known.first + 1 - known.deferrals >= known.most:
             self.end(agenda_id, State.FAILED)
         else:
             pause_s = min(
                 pauses_s,
-                self.insight.backoff.pause_s(known.attempt - known.first + 1, seed=agenda_id),
+                self.insight.backoff.pause_s(
+                    known.attempt - known.first + 1 - known.deferrals, seed=agenda_id
+                ),
             )
             known.state = "held" if known.hold else "waiting"
             known.attempt, known.hold, known.due = known.attempt + 1, False, self.now + pause_s
@@ -416,6 +421,30 @@ class BacklogMachine(RuleBasedStateMachine):
             self.end(agenda_id, State.FAILED)
         else:
             self.come_to_nothing(agenda_id, pauses_s=EVER)
+        self.take_round(chosen, slots)
+
+    @rule(data=st.data(), later=st.integers(-5, 20), slots=st.integers(0, 3), crash=CRASHES)
+    def defer(self, data, later, slots, crash):
+        """An operation waits for something: the next attempt is due then."""
+        agenda_id = self.some(data, "ready", "emitted", "claimed")
+        if agenda_id is None:
+            return
+        attempt = self.sees(agenda_id)
+        until = self.instant(later)
+        self.fold_event(self.event_of(AgendaDeferred, agenda_id, attempt, until=until))
+        end = Settlement(agenda_id=agenda_id, attempt=attempt, outcome="deferred", until=until)
+        ended, chosen = self.event(
+            lambda backlog, _: backlog.settle(end, self.now), slots, crash
+        )
+        assert ended
+        known = self.model[agenda_id]
+        if known.stopping:
+            self.end(agenda_id, State[known.stopping.upper()])
+        else:
+            known.state = "held" if known.hold else "waiting"
+            known.attempt, known.hold = known.attempt + 1, False
+            known.deferrals += 1
+            known.due = max(until.timestamp(), self.now + MIN_DEFERRAL_S)
         self.take_round(chosen, slots)
 
     @rule(slots=st.integers(0, 3), crash=CRASHES)

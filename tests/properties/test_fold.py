@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.model.errors import TransitionError
-from pop_stream.model.events.base import OperationProgress, RefusedIssue
+from pop_stream.model.events.base import OperationProgress, OperationWait, RefusedIssue
 from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
     AgendaClaimed,
+    AgendaDeferred,
     AgendaEmitted,
     AgendaFailed,
     AgendaHeartbeat,
@@ -27,8 +28,18 @@ NAMES = ("fetch", "pack", "store")
 
 instants = st.integers(0, 50).map(lambda seconds: START + timedelta(seconds=seconds))
 
+waits = st.builds(OperationWait, since=instants, until=instants, kind=st.just("check"))
+deferred = st.builds(
+    OperationProgress,
+    name=st.sampled_from(NAMES),
+    state=st.just("waiting"),
+    ended_at=instants,
+    wait=waits,
+)
+
 operations = st.lists(
-    st.builds(
+    deferred
+    | st.builds(
         OperationProgress,
         name=st.sampled_from([*NAMES, "made up"]),
         state=st.sampled_from(["waiting", "running", "succeeded", "failed"]),
@@ -63,6 +74,9 @@ def events_of(attempt):
     lease = {"puller_id": st.just("p1"), "lease_ms": st.just(60_000)}
     outcome = build(AgendaSucceeded, operations=operations) | build(
         AgendaFailed, operations=operations, message=st.just("disk full")
+    )
+    outcome |= build(
+        AgendaDeferred, operations=operations, until=instants, message=st.just("no file yet")
     )
     running = (
         build(AgendaEmitted)

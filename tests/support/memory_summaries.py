@@ -20,7 +20,13 @@ from pop_stream.ports.agendas import (
     AgendaListItem,
     AgendaPage,
 )
-from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkScope, ReusableIds
+from pop_stream.ports.summaries import (
+    AcceptedBody,
+    FoldedBatch,
+    LinkScope,
+    ReusableIds,
+    SummaryChange,
+)
 
 
 class MemorySummaries:
@@ -51,9 +57,12 @@ class MemorySummaries:
         if any("\0" in event.agenda_id for event in lifecycle):
             msg = "an id holds a NUL character"
             raise UnstorableError(msg)
+        touched = dict.fromkeys(event.agenda_id for event in lifecycle)
+        before = {one: self.agendas[one] for one in touched if one in self.agendas}
         skipped = sum(self._fold_one(event) for event in lifecycle)
         known.update((partition, end) for partition, (_, end) in spans.items())
-        return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
+        changes = [SummaryChange(before.get(one), self.agendas[one]) for one in touched]
+        return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped, changes=changes)
 
     async def agenda(self, agenda_id: str) -> Summary | None:
         self._fail()

@@ -115,6 +115,10 @@ def _queue(description: QueueDescribed, principal: Principal) -> QueueView:
         rate_per_s=description.rate_per_s,
         gap_s=description.gap,
         bound_s=description.bound,
+        eligible=description.eligible,
+        eligible_s=description.eligible_s,
+        oldest_wait_s=description.oldest_wait_s,
+        replicas_wanted=description.replicas_wanted,
         customers=[_customer_view(one) for one in named],
         other_customers=description.others + len(description.customers) - len(named),
     )

@@ -162,6 +162,7 @@ def _operation(
         tries=one.tries,
         appended_by=appended_by,
         prior=one.prior,
+        wait=one.wait,
     )
 
 

@@ -13,22 +13,16 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from yarl import URL
 
 from pop_stream.api.http import problems
 from pop_stream.api.http.correlation import HEADER, bind_correlation, correlation_id
 from pop_stream.api.http.problems import from_malformed
-from pop_stream.kafka.unreadable_records import register_counters
 from pop_stream.model.errors import PopStreamError
 from pop_stream.settings import Settings
+from pop_stream.telemetry.process import event_loop_watched, register_process_metrics
+from pop_stream.telemetry.server import render_metrics
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -43,7 +37,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        register_counters(registry)
+        register_process_metrics(registry)
         self._requests = Counter(
             "http_requests",
             "Requests answered.",
@@ -83,10 +77,10 @@ class Metrics:
         """Count an agenda that was refused, by the reason's code."""
         self._refused.labels(code).inc()
 
-    async def get(self, _: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.Response:
         """All metrics as text, for a Prometheus server."""
-        content_type = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=generate_latest(self._registry), headers=content_type)
+        body, content_type = render_metrics(self._registry, request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 _BACKLOG: Final = 1024
@@ -121,7 +115,8 @@ async def serve(
         try:
             host, port = listener.sockets[0].getsockname()[:2]
             on_url(str(URL.build(scheme="http", host=host, port=port)))
-            await stop.wait()
+            with event_loop_watched():
+                await stop.wait()
         finally:
             listener.close()
     finally:

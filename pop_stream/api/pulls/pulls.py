@@ -17,6 +17,8 @@ from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.reports import (
     appended_of,
     check,
+    check_waits,
+    deferred_event,
     diagnostics_of,
     expect_all_succeeded,
     may_have_succeeded,
@@ -142,8 +144,10 @@ class PullEndpoints:
         end = await self._body_reader.read_model(request, Completion)
         claims = self._claims(request, end)
         is_success = end.outcome == "succeeded"
-        summary = await self._check(claims, whole=bool(end.operations) or is_success)
+        whole = bool(end.operations or end.waits) or is_success
+        summary = await self._check(claims, whole=whole)
         check(summary, end.operations)
+        check_waits(summary, end)
         if is_success and not may_have_succeeded(
             summary, end.operations, unfinished=claims.unfinished
         ):
@@ -151,7 +155,7 @@ class PullEndpoints:
             written = await self._publish([self._heartbeat(claims, end.puller_id)])
             summary = await self._leases.summary_past(claims, self._topic, written)
             expect_all_succeeded(summary, end.operations)
-        await self._publish([self._ended(claims, end)])
+        await self._publish([self._ended(claims, end, summary)])
         _log.info(f"agenda.{end.outcome}", agenda_id=claims.agenda_id, attempt=claims.attempt)
         return self._acknowledge(request, claims)
 
@@ -244,7 +248,9 @@ class PullEndpoints:
         why = f"the agenda had ended before, {state.value}"
         return AgendaFailed(**fields, message=why, retryable=False)
 
-    def _ended(self, claims: LeaseClaims, end: Completion) -> LifecycleEvent:
+    def _ended(
+        self, claims: LeaseClaims, end: Completion, summary: Summary | None
+    ) -> LifecycleEvent:
         at = self._clock.now()
         facts = {
             **self._event_fields(claims),
@@ -256,6 +262,8 @@ class PullEndpoints:
                 return AgendaSucceeded(**facts)
             case "stopped":
                 return AgendaStopped(**facts)
+            case "not_yet":
+                return deferred_event(summary, end, facts, at)
             case "failed":
                 return AgendaFailed(
                     **facts,

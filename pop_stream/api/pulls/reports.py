@@ -1,18 +1,26 @@
 """What workers report over HTTP, checked, and as events carry it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api_models.pulls import AppendRequest, DiagnosticReport, OperationReport
-from pop_stream.model.agenda import Operation, encode_operation, new_operations
+from pop_stream.api_models.pulls import (
+    AppendRequest,
+    Completion,
+    DiagnosticReport,
+    OperationReport,
+)
+from pop_stream.model.agenda import Operation, parse_agenda
+from pop_stream.model.appended_operations import encode_operation, new_operations
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
-from pop_stream.policy.lifecycle.summary import Summary, appended_name
+from pop_stream.model.events.lifecycle import AgendaDeferred, AgendaFailed
+from pop_stream.policy.lifecycle.summary import Summary, appended_name, operations_of
+from pop_stream.policy.operation_waits import timed_out, wait_on
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""
@@ -130,6 +138,76 @@ def progress_of(
         )
         for one in reports
     )
+
+
+def check_waits(summary: Summary | None, end: Completion) -> None:
+    """Check that an end says what waits if it says that something does, and only then.
+
+    Raises:
+        InvalidError: With one issue per fault.
+    """
+    is_deferred = end.outcome == "not_yet"
+    if is_deferred is not bool(end.waits):
+        remedy = "name the operations that wait with the outcome `not_yet`, and only with it"
+        raise InvalidError([Issue("waits", f"{len(end.waits)} operations", remedy)])
+    names = {one.name for one in operations_of(summary)} if summary is not None else set()
+    issues = [
+        Issue(f"waits[{index}].name", one.name, "no operation of this agenda")
+        for index, one in enumerate(end.waits)
+        if summary is not None and one.name not in names
+    ]
+    if issues:
+        raise InvalidError(issues[:10])
+
+
+def deferred_event(
+    summary: Summary | None, end: Completion, facts: Mapping[str, Any], now: datetime
+) -> AgendaDeferred | AgendaFailed:
+    """The end of an attempt in which operations wait; a failure if one has for too long.
+
+    Args:
+        summary: Says since when they wait and for how long they may. While it cannot be read,
+            they wait from now on, and a later look finds the time-out.
+        end: As its worker reports it.
+        facts: Fields that all ends have.
+        now: The present instant.
+    """
+    limits = _limits(summary) if summary is not None else {}
+    waiting: list[OperationProgress] = []
+    for one in end.waits:
+        known = summary.operations.get(one.name) if summary is not None else None
+        since = known.wait.since if known is not None and known.wait is not None else now
+        wait = wait_on(
+            since=since, now=now, recheck_s=one.recheck_s, within_s=limits.get(one.name)
+        )
+        if wait is None:
+            why = f"operation {one.name!r} failed: {timed_out(since, now, one.message)}"
+            return AgendaFailed(**facts, message=why, retryable=False)
+        waiting.append(
+            OperationProgress(
+                name=one.name, state="waiting", message=one.message, ended_at=now, wait=wait
+            )
+        )
+    first = min(waiting, key=lambda one: _until(one, now))
+    said = f" waits: {first.message}" if first.message else " waits"
+    operations = (*facts["operations"], *waiting)
+    return AgendaDeferred(
+        **{**facts, "operations": operations},
+        until=_until(first, now),
+        message=f"operation {first.name!r}{said}",
+    )
+
+
+def _until(one: OperationProgress, now: datetime) -> datetime:
+    return one.wait.until if one.wait is not None else now
+
+
+def _limits(summary: Summary) -> Mapping[str, float | None]:
+    """By operation, for how long it may wait."""
+    agenda = parse_agenda(summary.body, is_accepted=True)
+    return {
+        one.name: one.wait_within_s or agenda.wait_within_s for one in operations_of(summary)
+    }
 
 
 def diagnostics_of(reports: Sequence[DiagnosticReport], at: datetime) -> tuple[Diagnostic, ...]:

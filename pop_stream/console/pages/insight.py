@@ -12,7 +12,7 @@ from pop_stream.api_models.queues import CustomerQueueView, QueueView
 from pop_stream.client import ApiError
 from pop_stream.console.pages.agenda import hints, why_of
 from pop_stream.console.pages.overview import gap_of_bound
-from pop_stream.console.pictures import Series, chart, share_bar
+from pop_stream.console.pictures import ChartLine, chart, share_bar
 from pop_stream.console.rendering import Page, duration, instant
 from pop_stream.console.viewing import PageView, ServicePoint
 from pop_stream.model.errors import NotFoundError
@@ -139,7 +139,7 @@ def service(points: Sequence[ServicePoint]) -> dict[str, Any]:
     ]
     rows.sort(key=lambda one: (-one.per_weight, one.id))
     series = [
-        Series(
+        ChartLine(
             row.id,
             [
                 (

@@ -9,7 +9,7 @@ from multidict import MultiMapping
 
 from pop_stream.api_models.queues import CustomerForecastView, ForecastView
 from pop_stream.client import ApiNotFoundError
-from pop_stream.console.pictures import Series, chart
+from pop_stream.console.pictures import ChartLine, chart
 from pop_stream.console.rendering import Page, duration
 from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
@@ -146,7 +146,7 @@ def _difference(one: CustomerForecastView) -> str:
 
 def _chart(found: ForecastView, which: str) -> object:
     series = [
-        Series(one.customer_id, _points(getattr(one, which).started, found.horizon_s))
+        ChartLine(one.customer_id, _points(getattr(one, which).started, found.horizon_s))
         for one in found.customers
     ]
     text = "with the present weights" if which == "before" else "with the new weight"

@@ -35,12 +35,12 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.retry import Backoff
-from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.flow import Share, share_of_definition
 from pop_stream.policy.flow_control.pool_sharing import (
     DIVIDE_EVERY_S,
     SharedPool,
 )
-from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
+from pop_stream.policy.insight_scheduler import InsightScheduler
 
 Outcome = Literal["succeeded", "failed", "retryable", "stopped"]
 

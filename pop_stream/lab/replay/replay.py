@@ -27,8 +27,8 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.backlog.checkpoint import PageSource, RoundCheckpoint, restore_checkpoint
-from pop_stream.policy.fairness.flow import Share
-from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
+from pop_stream.policy.fairness.flow import Share, share_of_definition
+from pop_stream.policy.insight_scheduler import InsightScheduler
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,10 @@ from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS, ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.delta import Delta
 from pop_stream.policy.fairness.cost_model import clamp_cost
-from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.flow import Share, share_of_definition
 from pop_stream.policy.flow_control.emission_gate import spread
 from pop_stream.policy.flow_control.pool_sharing import SharedPool
-from pop_stream.policy.insight_scheduler import InsightScheduler, share_of_definition
+from pop_stream.policy.insight_scheduler import InsightScheduler
 
 
 class TakenAgenda(NamedTuple):

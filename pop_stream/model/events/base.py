@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from pop_stream.model.json_types import check_instant
 
-AttemptOutcome = Literal["succeeded", "failed", "stopped"]
+AttemptOutcome = Literal["succeeded", "failed", "stopped", "deferred"]
 OperationState = Literal["waiting", "running", "succeeded", "failed"]
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -91,6 +91,29 @@ class PriorProgress(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
+WaitKind = Literal["check", "sleep", "signal", "approval"]
+"""What an operation that waits is waiting for: that its own check succeeds, an instant, a
+signal, or a person."""
+
+
+class OperationWait(Struct, frozen=True):
+    """What an operation waits for that ended its attempt without failing.
+
+    Attributes:
+        since: When the operation first waited, in this run of its agenda.
+        until: When it is looked at again.
+        kind: What for.
+        signal: The name of the signal that ends the wait; empty where none does.
+        gives_up_at: When the wait is over its time-out.
+    """
+
+    since: Instant
+    until: Instant
+    kind: WaitKind
+    signal: str = ""
+    gives_up_at: Instant | None = None
+
+
 class OperationProgress(Struct, frozen=True):
     """The state of one operation in one attempt; replaces the state before.
 
@@ -100,6 +123,8 @@ class OperationProgress(Struct, frozen=True):
         reported_at: Of two reports that are equally far, the later counts; absent, `at` of the
             event.
         prior: Filled in by the fold when a later attempt begins the operation anew.
+        wait: Of one that waits and has given its runner back; kept by later attempts, so that
+            its time-out counts from its first wait.
     """
 
     name: str
@@ -113,6 +138,7 @@ class OperationProgress(Struct, frozen=True):
     reported_at: Instant | None = None
     tries: Count = 1
     prior: PriorProgress | None = None
+    wait: OperationWait | None = None
 
 
 class AppendedOperation(Struct, frozen=True):

@@ -26,8 +26,9 @@ from pop_stream.model.events.base import (
 
 Action = Literal["cancel", "hold", "release", "reprioritise"]
 
-WaitReason = Literal["not_before", "retry", "lost"]
-"""A start in the future; a failure; a lease that ended without a heartbeat."""
+WaitReason = Literal["not_before", "retry", "lost", "not_yet"]
+"""A start in the future; a failure; a lease that ended without a heartbeat; an operation that
+waits for something."""
 
 StopReason = Literal["cancelled", "expired"]
 
@@ -166,12 +167,14 @@ class AgendaClaimed(AttemptEvent, frozen=True):
     Attributes:
         sync_matched: A runner was idle until the agenda came.
         idle: Runners of the puller without an agenda, or the part of them for this insight.
+        deferrals: As in what was emitted: so many attempts before it do not count.
     """
 
     puller_id: str
     lease_ms: LeaseMs
     sync_matched: bool = False
     idle: Count = 0
+    deferrals: Count = 0
 
 
 class AgendaHeartbeat(AttemptEvent, frozen=True):
@@ -227,6 +230,24 @@ class AgendaFailed(AttemptEvent, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
+class AgendaDeferred(AttemptEvent, frozen=True):
+    """The attempt ended because operations wait for something; nothing failed.
+
+    The scheduler writes `agenda.waiting` of the next attempt, which does not count against the
+    agenda's attempts; operations that succeeded are not run again.
+
+    Attributes:
+        until: When the next attempt may start; the scheduler makes it a second from now at
+            the earliest, and `MAX_DEFERRAL_S` at the latest.
+        message: What is waited for.
+    """
+
+    until: Instant
+    message: str = ""
+    operations: tuple[OperationProgress, ...] = ()
+    spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
+
+
 class AgendaExhausted(AttemptEvent, frozen=True):
     """The last allowed attempt failed or was lost; the agenda has failed."""
 
@@ -262,6 +283,7 @@ LifecycleEvent = (
     | AgendaStopped
     | AgendaSucceeded
     | AgendaFailed
+    | AgendaDeferred
     | AgendaExhausted
     | AgendaCancelled
     | AgendaExpired

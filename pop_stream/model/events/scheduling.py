@@ -111,12 +111,14 @@ class Claim(Struct, frozen=True, array_like=True):
 
     Attributes:
         by_http: Whether its worker reports through the API alone.
+        deferrals: As in what was emitted.
     """
 
     agenda_id: str
     attempt: Count
     sync_matched: bool = False
     by_http: bool = False
+    deferrals: Count = 0
 
 
 class IdleRunners(Struct, frozen=True, array_like=True):
@@ -131,7 +133,9 @@ class Settlement(Struct, frozen=True, array_like=True):
 
     Attributes:
         retryable: Of a failure: whether another try may help.
-        message: Of a failure: why, shortened to `MAX_MESSAGE_LENGTH` characters.
+        message: Of a failure: why; of a deferral: what is waited for. Shortened to
+            `MAX_MESSAGE_LENGTH` characters.
+        until: Of a deferral: when the next attempt may start.
     """
 
     agenda_id: str
@@ -140,6 +144,7 @@ class Settlement(Struct, frozen=True, array_like=True):
     spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
     retryable: bool = False
     message: str = ""
+    until: Instant | None = None
 
 
 MAX_MESSAGE_LENGTH: Final = 500
@@ -247,6 +252,8 @@ class EmittedAgenda(Struct, frozen=True):
         agenda: The submission as accepted, id included.
         run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
             the agenda has ended in that or a later one, there is nothing left to do.
+        deferrals: How many attempts of this run ended because operations waited for something.
+        waiting_since: When the first of these ended; this one needs what earlier ones left.
     """
 
     agenda_id: str
@@ -258,6 +265,8 @@ class EmittedAgenda(Struct, frozen=True):
     lease_ms: LeaseMs
     agenda: msgspec.Raw
     run_from: Count = 0
+    deferrals: Count = 0
+    waiting_since: Instant | None = None
 
 
 class AttemptStop(Event, frozen=True, tag="attempt.stop"):
@@ -405,6 +414,10 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        eligible: Agendas that could go if the topic had room, with `eligible_s`, the
+            worker-seconds that these are estimated to take.
+        oldest_wait_s: For how long the oldest ready agenda has been accepted.
+        replicas_wanted: Pullers that what waits and runs asks for.
         forecast: If the query names weights.
     """
 
@@ -428,6 +441,10 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    eligible: int = 0
+    eligible_s: float = 0.0
+    oldest_wait_s: float = 0.0
+    replicas_wanted: int = 0
     forecast: QueueForecast | None = None
 
 

@@ -138,6 +138,15 @@ class BacklogPage:
         """Instants, holds and retries of the slot's agenda."""
         return self.options.get(slot, DEFAULT_OPTIONS)
 
+    def wait_s(self, slot: int, now: float) -> float | None:
+        """How long the slot's agenda has waited for its first attempt; see `ChosenAgenda`."""
+        options = self.options.get(slot)
+        if options is None:
+            return max(0.0, now - self.arrivals[slot])
+        if options.held or options.attempt > 1:
+            return None
+        return max(0.0, now - max(self.arrivals[slot], options.not_before or 0.0))
+
     def declared_cost(self, slot: int) -> float | None:
         """Worker-seconds as the submitter declared, or None."""
         cost = self.costs[slot]
@@ -192,12 +201,18 @@ def _declared(agenda: RoutedAgenda) -> float:
 
 
 class ChosenAgenda(NamedTuple):
-    """One agenda of a round."""
+    """One agenda of a round.
+
+    Attributes:
+        wait_s: Of a first attempt, from its acceptance, or from the instant it was due at, to
+            its choice; None of later ones, and of one that was held.
+    """
 
     ref: int
     agenda_id: str
     customer_id: CustomerId
     attempt: int
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

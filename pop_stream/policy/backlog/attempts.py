@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from pop_stream.model.events.lifecycle import WaitReason
 from pop_stream.model.events.scheduling import Settlement
+from pop_stream.model.retry import MAX_DEFERRAL_S, MIN_DEFERRAL_S
 from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, HELD, NO_OVERRIDES, READY
 from pop_stream.policy.backlog.leases import Leases
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
-from pop_stream.policy.delta import AgendaRecord
+from pop_stream.policy.delta import AgendaRecord, Overrides
 from pop_stream.policy.fairness.turn_order import MICROSECONDS
 
 MAX_EXPIRED: Final = 1_000
@@ -39,10 +40,24 @@ class Attempts:
         self._expired_attempts: OrderedDict[str, int] = OrderedDict()
 
     def claim(
-        self, agenda_id: str, attempt: int, now: float, relayed_at: float | None = None
+        self,
+        agenda_id: str,
+        attempt: int,
+        now: float,
+        relayed_at: float | None = None,
+        *,
+        deferrals: int = 0,
     ) -> bool:
-        """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
-        record = self._in_flight_record(agenda_id, attempt)
+        """A puller has claimed the attempt; False if it is not in flight and unclaimed.
+
+        Args:
+            agenda_id: Of the agenda.
+            attempt: Its number.
+            now: The present instant.
+            relayed_at: When the claim was relayed; None for now.
+            deferrals: How many attempts before it do not count, as in what was emitted.
+        """
+        record = self._in_flight_record(agenda_id, attempt, deferrals)
         if record is None:
             self._stop_outdated(agenda_id, attempt)
             return False
@@ -105,8 +120,10 @@ class Attempts:
         overrides = record.overrides or NO_OVERRIDES
         if is_done:
             backlog.forget(record.ref)
-        elif overrides.stopping and (settlement.retryable or settlement.outcome == "stopped"):
+        elif overrides.stopping and _may_be_stopped(settlement):
             self._finish_stop(record, now)
+        elif settlement.outcome == "deferred":
+            self._defer(record, settlement, now)
         elif settlement.outcome == "failed" and not settlement.retryable:
             # Its lifecycle has ended with the failure; only the dead letter is left to write.
             backlog.outbox.dead_lettered(
@@ -207,26 +224,49 @@ class Attempts:
     ) -> None:
         """The attempt did not succeed: another one follows, unless it was the last."""
         backlog = self._backlog
-        options = backlog.index.options(record.ref)
-        tries = record.attempt - options.attempt + 1
-        if tries >= (options.max_attempts or backlog.insight.max_attempts):
+        known = record.overrides or NO_OVERRIDES
+        tries = record.attempt - backlog.index.options(record.ref).attempt + 1
+        if tries - known.deferrals >= self._max_attempts(record.ref):
             failed = self._failed(record, "attempts_exhausted", message)
             backlog.outbox.exhausted(failed, now)
             self._remember_expired(failed.agenda_id, record.attempt)
             backlog.forget(record.ref)
             return
+        due = now + backlog.pause_s(record.ref, record.attempt + 1, why)
+        self._go_on(record, replace(known, due=due, why=why), message, now)
+
+    def _defer(self, record: AgendaRecord, settlement: Settlement, now: float) -> None:
+        """Operations wait for something: another attempt follows, however many there were."""
+        known = record.overrides or NO_OVERRIDES
+        until = now if settlement.until is None else settlement.until.timestamp()
+        overrides = replace(
+            known,
+            due=min(max(until, now + MIN_DEFERRAL_S), now + MAX_DEFERRAL_S),
+            why="not_yet",
+            deferrals=known.deferrals + 1,
+            waiting_since=known.waiting_since or now,
+        )
+        self._go_on(record, overrides, settlement.message, now)
+
+    def _go_on(
+        self, record: AgendaRecord, overrides: Overrides, message: str, now: float
+    ) -> None:
+        """The next attempt waits until it is due, or for its release."""
+        backlog, attempt = self._backlog, record.attempt + 1
         agenda_id = backlog.agenda_id(record.ref)
-        known, attempt = record.overrides or NO_OVERRIDES, record.attempt + 1
-        due = now + backlog.pause_s(record.ref, attempt, why)
-        overrides = replace(known, due=due, why=why, hold=False)
-        if known.hold:
-            backlog.hold(record.ref, attempt, overrides)
+        waiting = replace(overrides, hold=False)
+        if overrides.hold:
+            backlog.hold(record.ref, attempt, waiting)
             backlog.outbox.held(agenda_id, attempt, now, reason=message)
         else:
-            backlog.wait(record.ref, attempt, overrides)
+            backlog.wait(record.ref, attempt, waiting)
             backlog.outbox.waiting(
-                agenda_id, attempt, now, until=overrides.due, why=why, message=message
+                agenda_id, attempt, now, until=waiting.due, why=waiting.why, message=message
             )
+
+    def _max_attempts(self, ref: int) -> int:
+        most = self._backlog.index.options(ref).max_attempts
+        return most or self._backlog.insight.max_attempts
 
     def _finish_stop(self, record: AgendaRecord, now: float) -> None:
         """The attempt was to stop and has ended, so the agenda has ended."""
@@ -247,7 +287,9 @@ class Attempts:
 
     # ---- reports about attempts that a crash made forgotten ----
 
-    def _in_flight_record(self, agenda_id: str, attempt: int) -> AgendaRecord | None:
+    def _in_flight_record(
+        self, agenda_id: str, attempt: int, deferrals: int = 0
+    ) -> AgendaRecord | None:
         """The record of an attempt in flight.
 
         A report may be the first that is known of an attempt: a crash lost the row that said it
@@ -261,15 +303,17 @@ class Attempts:
         if record is not None and record.attempt == attempt:
             return record
         known = index.attempt(ref)
-        if attempt != known and not self._fast_forward(ref, known, attempt):
+        if attempt != known and not self._fast_forward(ref, known, attempt, deferrals):
             return None
         return self._recover_emitted(ref)
 
-    def _fast_forward(self, ref: int, known: int, attempt: int) -> bool:
+    def _fast_forward(self, ref: int, known: int, attempt: int, deferrals: int) -> bool:
         """Move on to an attempt that was made before a crash; False if it cannot have been."""
         backlog = self._backlog
-        options = backlog.index.options(ref)
-        last = options.attempt - 1 + (options.max_attempts or backlog.insight.max_attempts)
+        overrides = backlog.index.overrides(ref)
+        first = backlog.index.options(ref).attempt
+        deferrals = max(deferrals, overrides.deferrals)
+        last = first - 1 + self._max_attempts(ref) + deferrals
         if not known < attempt <= last:
             return False
         record = backlog.index.in_flight_record(ref)
@@ -279,7 +323,7 @@ class Attempts:
         else:
             backlog.dequeue(ref)
         # Whatever held an earlier attempt was released, or this one had not been emitted.
-        backlog.ready(ref, attempt, replace(backlog.index.overrides(ref), hold=False))
+        backlog.ready(ref, attempt, replace(overrides, hold=False, deferrals=deferrals))
         return True
 
     def _recover_emitted(self, ref: int) -> AgendaRecord:
@@ -313,6 +357,11 @@ class Attempts:
         self._expired_attempts.move_to_end(agenda_id)
         if len(self._expired_attempts) > _MAX_EXPIRED_KEPT:
             self._expired_attempts.popitem(last=False)
+
+
+def _may_be_stopped(settlement: Settlement) -> bool:
+    """Whether the attempt left work undone, so that a stop which was wanted has its way."""
+    return settlement.retryable or settlement.outcome in {"stopped", "deferred"}
 
 
 def _is_stopping(record: AgendaRecord) -> bool:

@@ -7,7 +7,7 @@ order are the state after a restart. The package says what survives and what doe
 `apply_relayed` and `apply_tick` apply whole events of `pop.ready`.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -25,6 +25,7 @@ from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.agenda_index import (
     EMITTED,
     HELD,
+    READY,
     WAITING,
     AgendaIndex,
     AgendaPosition,
@@ -63,6 +64,9 @@ class MeanWait:
         """Count an agenda that is emitted after such a wait."""
         self.mean_s += _GAIN * (wait_s - self.mean_s)
 
+
+MAX_START_WAITS: Final = 4_096
+"""More than the relay reports in one event."""
 
 FRESH_FOR_S: Final = 1.0
 """How long a puller's count is believed: one that claims nothing since may be busy, or gone."""
@@ -109,6 +113,8 @@ class Backlog:
             all.
         idle: Idle runners by puller; in memory only.
         mean_wait: From acceptance to emission; in memory only.
+        start_waits: Agendas whose first attempt was claimed, with their wait up to it, for
+            whoever counts them to take out; of those that nobody takes the newest are kept.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -119,6 +125,7 @@ class Backlog:
         self.sync_matched_s = 0.0
         self.idle = IdleRunnerCounts()
         self.mean_wait = MeanWait()
+        self.start_waits: deque[tuple[str, float]] = deque(maxlen=MAX_START_WAITS)
         self._snapshot = BacklogSnapshot(self._backlog)
 
     @property
@@ -260,7 +267,10 @@ class Backlog:
             queue.flow(pick.customer_id).note_emission(
                 cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
             )
-            chosen.append(ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt))
+            first_wait_s = page.wait_s(slot, now) if attempt == 1 else None
+            chosen.append(
+                ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt, first_wait_s)
+            )
         backlog.rounds += bool(chosen)
         return chosen
 
@@ -272,15 +282,41 @@ class Backlog:
         relayed_at: float | None = None,
         *,
         sync_matched: bool = False,
+        deferrals: int = 0,
     ) -> bool:
         """A puller has claimed the attempt; False if it is not in flight and unclaimed."""
-        ref = self.index.find(agenda_id) if sync_matched else None
-        emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
-        is_taken = self.attempts.claim(agenda_id, attempt, now, relayed_at)
+        ref = self.index.find(agenda_id)
+        emitted_at = None
+        if sync_matched and ref is not None:
+            emitted_at = self._backlog.emitted_offsets.emitted_at(ref)
+        is_taken = self.attempts.claim(agenda_id, attempt, now, relayed_at, deferrals=deferrals)
         if is_taken and sync_matched:
             self.sync_matched += 1
             self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
+        if is_taken and attempt == 1 and ref is not None:
+            page, slot = self.index.at(ref)
+            wait_s = page.wait_s(slot, now if relayed_at is None else relayed_at)
+            if wait_s is not None:
+                self.start_waits.append((agenda_id, wait_s))
         return is_taken
+
+    def drain_start_waits(self) -> Sequence[tuple[str, float]]:
+        """Agendas whose first attempt was claimed since the last call, and their waits."""
+        waits = [*self.start_waits]
+        self.start_waits.clear()
+        return waits
+
+    def oldest_wait_s(self, now: float) -> float:
+        """For how long the oldest agenda that is ready has been accepted; 0 if none is ready.
+
+        It looks at pages in the order in which they were placed, so it may be off by what two
+        of them differ in.
+        """
+        for page in self.index.pages():
+            if READY in page.states:
+                ready = zip(page.arrivals, page.states, strict=True)
+                return max(0.0, now - min(at for at, state in ready if state == READY))
+        return 0.0
 
     def settle(
         self, settlement: Settlement, now: float = 0.0, relayed_at: float | None = None
@@ -404,7 +440,14 @@ def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) 
     at = event.relayed_at.timestamp() if event.relayed_at is not None else now
     backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
     for claim in event.claims:
-        backlog.claim(claim.agenda_id, claim.attempt, now, at, sync_matched=claim.sync_matched)
+        backlog.claim(
+            claim.agenda_id,
+            claim.attempt,
+            now,
+            at,
+            sync_matched=claim.sync_matched,
+            deferrals=claim.deferrals,
+        )
         if claim.by_http:
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
     for renewal in event.heartbeats:

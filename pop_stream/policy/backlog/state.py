@@ -353,7 +353,8 @@ class BacklogState:
         options = self.index.options(ref)
         backoff = options.backoff or self.insight.backoff
         most_s = MAX_LOST_PAUSE_S if why == "lost" else inf
-        return min(most_s, backoff.pause_s(attempt - options.attempt, seed=self.agenda_id(ref)))
+        failures = attempt - options.attempt - self.index.overrides(ref).deferrals
+        return min(most_s, backoff.pause_s(max(1, failures), seed=self.agenda_id(ref)))
 
     def due(self, ref: int, now: float) -> float:
         """When an agenda goes on that waits or is held: after one pause from now at most.
@@ -362,7 +363,7 @@ class BacklogState:
         have been ahead.
         """
         overrides = self.index.overrides(ref)
-        if overrides.why == "not_before":
+        if overrides.why in {"not_before", "not_yet"}:
             return overrides.due
         return min(
             overrides.due, now + self.pause_s(ref, self.index.attempt(ref), overrides.why)
@@ -475,12 +476,9 @@ class BacklogState:
 
 def _lasting_overrides(overrides: Overrides) -> Overrides:
     """What remains when the wait is over."""
-    is_none = overrides is NO_OVERRIDES
-    return (
-        overrides
-        if is_none
-        else Overrides(priority=overrides.priority, rank=overrides.rank, hold=overrides.hold)
-    )
+    if overrides is NO_OVERRIDES:
+        return overrides
+    return replace(overrides, due=0.0, why="not_before", stopping="", message="")
 
 
 def _or_none(overrides: Overrides) -> Overrides | None:

@@ -189,6 +189,16 @@ class CustomerQueue:
             entry = self._head(group)
             yield priority_of(entry), entry
 
+    def sample(self, most: int) -> list[int]:
+        """Up to about `most` waiting entries, spread over all of them; for estimates."""
+        lanes = [lane for group in self._groups.values() for lane in group.lanes.values()]
+        found: list[int] = []
+        for lane in lanes[:most]:
+            share = max(1, most * len(lane.entries) // max(1, self.ready))
+            step = max(1, len(lane.entries) // share)
+            found += [one for one in lane.entries[::step] if one not in lane.withdrawn]
+        return found
+
     def classes(self) -> Iterator[tuple[int, int]]:
         """Next entry of every group that has one, and how many the group has."""
         for group in self._groups.values():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import exp2, inf, nextafter
 from typing import Final, NamedTuple
 
+from pop_stream.model.definitions import Definitions
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.delta import FairnessState
 from pop_stream.policy.fairness.cost_model import HINT
@@ -49,6 +50,18 @@ class Share:
     rate_per_s: float | None = None
     burst: int = 1
     paused: bool = False
+
+
+def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
+    """A customer's share as its definition says."""
+    customer = definitions.customer(customer_id)
+    return Share(
+        weight=customer.weight,
+        max_in_flight=customer.max_in_flight,
+        rate_per_s=customer.rate_per_s,
+        burst=customer.burst,
+        paused=customer.paused,
+    )
 
 
 class Flow:

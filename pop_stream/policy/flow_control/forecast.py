@@ -142,15 +142,15 @@ def _is_emittable(flow: Flow) -> bool:
     return flow.held_by in {"", "rate"}
 
 
-def queried_agendas(
+def asked_agendas(
     backlog: Backlog, query: QueueQueried
 ) -> tuple[tuple[TrackedAgenda, ...], int | None]:
-    """As `QueueDescribed.holds`, with `tracked_up_to`; O(agendas named + pages)."""
+    """What a query asks of agendas, and the place of the last tracked one if there are more."""
     holds = held_agendas(backlog, query.agenda_ids[:MAX_QUERIED_AGENDAS])
     if query.tracked_after is None:
         return holds, None
-    more, up_to = tracked_after(backlog, query.tracked_after, MAX_QUERIED_AGENDAS)
-    return holds + more, up_to
+    more, tracked_up_to = tracked_after(backlog, query.tracked_after, MAX_QUERIED_AGENDAS)
+    return holds + more, tracked_up_to
 
 
 def held_agendas(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:

@@ -60,6 +60,9 @@ def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
     if place.why == "not_before":
         return f"it is not to start before {until}"
+    if place.why == "not_yet":
+        waits = summary.message or "an operation waits for something"
+        return f"{waits}; attempt {place.attempt} looks again from {until} on"
     cause = _CAUSES[place.why or "retry"]
     said = f": {summary.message}" if summary.message else ""
     return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"

@@ -13,15 +13,22 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pop_stream.model.agenda import MAX_OPERATIONS_BYTES, all_operations, parse_agenda
+from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.appended_operations import MAX_OPERATIONS_BYTES, all_operations
 from pop_stream.model.errors import SubmissionError, TransitionError, UnreadableRecordError
-from pop_stream.model.events.base import AppendedOperation, OperationProgress, PriorProgress
+from pop_stream.model.events.base import (
+    AppendedOperation,
+    OperationProgress,
+    OperationWait,
+    PriorProgress,
+)
 from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
     AgendaCancelled,
     AgendaClaimed,
     AgendaCommanded,
+    AgendaDeferred,
     AgendaEmitted,
     AgendaExhausted,
     AgendaExpired,
@@ -89,6 +96,7 @@ def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
     kept = {name: one for name, one in left.items() if one is not None}
     appended = summary.appended
     if isinstance(event, AgendaRestarted):
+        kept = {name: replace(one, wait=None) for name, one in kept.items()}
         appended, kept = _reset(appended, kept, event.reset)
     elif summary.state.is_terminal:
         msg = f"{event.agenda_id} ended before its attempt {event.attempt}"
@@ -148,9 +156,12 @@ def _carry_over(one: OperationProgress, attempt: int) -> OperationProgress | Non
             message=one.message,
             diagnostics=one.diagnostics,
         )
-    if prior is None:
+    if prior is None and one.wait is None:
         return None
-    return OperationProgress(name=one.name, state="waiting", prior=prior)
+    said = one.message if one.wait and one.state == "waiting" else ""
+    return OperationProgress(
+        name=one.name, state="waiting", message=said, prior=prior, wait=one.wait
+    )
 
 
 def _reset(
@@ -173,9 +184,11 @@ def _reset(
 
 
 def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
+    is_deferred = summary.state is State.RETRYING and summary.waiting_for == "not_yet"
+    outcome = "deferred" if is_deferred else _OUTCOMES.get(summary.state, "lost")
     past = PastAttempt(
         attempt=summary.attempt,
-        outcome=_OUTCOMES.get(summary.state, "lost"),
+        outcome=outcome,
         puller_id=summary.puller_id,
         emitted_at=summary.emitted_at,
         started_at=summary.started_at,
@@ -183,7 +196,10 @@ def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
         message=summary.message,
         diagnostics=summary.diagnostics,
     )
-    history = (*summary.history, past)[-MAX_HISTORY:]
+    before = summary.history
+    if before and before[-1].outcome == outcome == "deferred":
+        before = before[:-1]
+    history = (*before, past)[-MAX_HISTORY:]
     while history and len(msgspec.json.encode(history)) > MAX_HISTORY_BYTES:
         if len(history) == 1:
             brief = past.message[:MAX_MESSAGE_LENGTH]
@@ -192,7 +208,8 @@ def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
     return history
 
 
-_RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
+_RANK: Final = {"waiting": 0, "running": 1, "failed": 3, "succeeded": 4}
+_DEFERRED_RANK: Final = 2
 
 
 def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
@@ -362,12 +379,16 @@ def _touch(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "
     )
 
 
-def _end(summary: Summary, event: AgendaSucceeded | AgendaFailed) -> Summary:
+def _end(summary: Summary, event: AgendaSucceeded | AgendaFailed | AgendaDeferred) -> Summary:
     summary = _merge(summary, event)
     if summary.ended_at is not None and summary.ended_at <= event.at:
         return summary
     if isinstance(event, AgendaFailed) and summary.state in _FAILED:
-        summary = replace(summary, message=event.message, diagnostics=event.diagnostics)
+        summary = replace(
+            summary, message=event.message, diagnostics=event.diagnostics, waiting_for=None
+        )
+    elif isinstance(event, AgendaDeferred) and summary.state in _FAILED:
+        summary = replace(summary, message=event.message, waiting_for="not_yet")
     return replace(summary, ended_at=event.at)
 
 
@@ -380,15 +401,19 @@ def _earliest(known: datetime | None, reported: datetime) -> datetime:
 
 def _merge(
     summary: Summary,
-    event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed,
+    event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed | AgendaDeferred,
 ) -> Summary:
     changed: dict[str, OperationProgress] = {}
     for reported in event.operations:
         one = reported if reported.reported_at else replace(reported, reported_at=event.at)
         known = changed.get(one.name) or summary.operations.get(one.name)
-        if known is None or _is_further(one, known):
-            prior = known.prior if known else None
-            changed[one.name] = replace(one, prior=prior) if prior else one
+        if known is None:
+            changed[one.name] = one
+            continue
+        further = one if _is_further(one, known) else known
+        wait = _wait_of(further, one, known)
+        if further is one or wait != known.wait:
+            changed[one.name] = replace(further, prior=known.prior, wait=wait)
     if not changed:
         return summary
     return replace(summary, operations=_bounded_results(summary.operations, changed))
@@ -424,7 +449,23 @@ def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
 def _progress(one: OperationProgress) -> tuple[int, int, float, datetime | None]:
     # What an attempt left has no instant, and is never as far as what the next one reports.
     rank = -1 if one.reported_at is None else _RANK[one.state]
+    if one.state == "waiting" and one.ended_at is not None:
+        rank = _DEFERRED_RANK
     return rank, one.tries, percent_of(one), one.reported_at
+
+
+def _wait_of(
+    further: OperationProgress, one: OperationProgress, other: OperationProgress
+) -> OperationWait | None:
+    """What an operation waits for, or did before it began again; since the first wait."""
+    waits = [each.wait for each in (one, other) if each.wait is not None]
+    if not waits or further.state in _ENDED:
+        return None
+    newest = further.wait or max(waits, key=lambda each: each.until)
+    return replace(newest, since=min(each.since for each in waits))
+
+
+_ENDED: Final = frozenset({"failed", "succeeded"})
 
 
 _APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] = {
@@ -440,6 +481,7 @@ _APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] 
     AgendaStopped: _progress_on,
     AgendaSucceeded: _end,
     AgendaFailed: _end,
+    AgendaDeferred: _end,
     AgendaExhausted: _close,
     AgendaCancelled: _close,
     AgendaExpired: _close,

@@ -8,13 +8,8 @@ from typing import Final, Literal
 from msgspec import Raw
 from msgspec.structs import replace
 
-from pop_stream.model.agenda import (
-    Agenda,
-    Operation,
-    all_operations,
-    dependencies,
-    routed_agenda,
-)
+from pop_stream.model.agenda import Agenda, Operation, dependencies, routed_agenda
+from pop_stream.model.appended_operations import all_operations
 from pop_stream.model.errors import Issue, StateError, SubmissionError
 from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.codec import encode

@@ -17,6 +17,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaCancelled,
     AgendaClaimed,
     AgendaCommanded,
+    AgendaDeferred,
     AgendaEmitted,
     AgendaEvent,
     AgendaExhausted,
@@ -40,8 +41,9 @@ class State(Enum):
     """The state of an agenda; the values are what clients see.
 
     ACCEPTED is what a submitter is answered before there is any event of the agenda. RETRYING
-    is an attempt that failed while the scheduler decides how it goes on; WAITING, one with an
-    instant to wait for, be it a retry's or one that the submitter named.
+    is an attempt that failed, or waits for something, while the scheduler decides how it goes
+    on; WAITING, one with an instant to wait for: a retry's, one that the submitter named, or
+    the one at which what it waits for is looked at again.
     """
 
     ACCEPTED = "accepted"
@@ -89,6 +91,7 @@ _PROGRESS_TO: Final[Mapping[type[AgendaEvent], State]] = {
     AgendaProgressed: State.RUNNING,
     AgendaStopped: State.RUNNING,
     AgendaFailed: State.RETRYING,
+    AgendaDeferred: State.RETRYING,
 }
 
 _ENDED: Final[Mapping[type[AgendaEvent], State]] = {
@@ -108,7 +111,11 @@ _NO_TRANSITION: Final[tuple[type[AgendaEvent], ...]] = (
 """Events that lead nowhere by themselves."""
 
 
-_CONTRADICTIONS: Final = {(State.RETRYING, AgendaSucceeded), (State.SUCCEEDED, AgendaFailed)}
+_CONTRADICTIONS: Final = {
+    (State.RETRYING, AgendaSucceeded),
+    (State.SUCCEEDED, AgendaFailed),
+    (State.SUCCEEDED, AgendaDeferred),
+}
 """An attempt that failed has not succeeded, and the other way round."""
 
 
@@ -211,5 +218,5 @@ def ended_in_earlier_attempt(attempt: int, run_from: int, status: AttemptStatus)
 def ended_error(agenda_id: str, attempt: int, state: State) -> LeaseLostError:
     """The error for a worker whose attempt has ended, or whose agenda has."""
     is_retrying = state is State.RETRYING
-    reason = "it has failed" if is_retrying else f"the agenda has ended, {state.value}"
+    reason = "another follows it" if is_retrying else f"the agenda has ended, {state.value}"
     return LeaseLostError(agenda_id, attempt, "ended", reason, state=state.value)

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from pop_stream.model.agenda import Operation, all_operations, parse_agenda
+from pop_stream.model.agenda import Operation, parse_agenda
+from pop_stream.model.appended_operations import all_operations
 from pop_stream.model.events.base import (
     AppendedOperation,
     Diagnostic,
@@ -25,9 +26,10 @@ class PastAttempt(Struct, frozen=True):
     """An attempt that another one followed.
 
     Attributes:
-        outcome: `failed`, `lost` if its puller fell silent, or how the agenda had ended
-            before it was run again.
-        message: Why it failed.
+        outcome: `failed`, `lost` if its puller fell silent, `deferred` if operations waited for
+            something, or how the agenda had ended before it was run again. Of several in a row
+            that were deferred, the last is kept.
+        message: Why it failed, or what was waited for.
         diagnostics: What was reported of it; of its operations, `prior` has it.
     """
 
@@ -116,7 +118,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """Names of `model.agenda.all_operations`: of those accepted, then of those appended."""
+        """Names of `all_operations`: of those accepted, then of those appended."""
         return (*self.operation_names, *map(appended_name, self.appended))
 
     @property
@@ -131,7 +133,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def operations_of(summary: Summary) -> tuple[Operation, ...]:
-    """All operations of an accepted agenda, as `model.agenda.all_operations` has them.
+    """All operations of an accepted agenda, as `all_operations` has them.
 
     Raises:
         SubmissionError: If the agenda is not understood any more.

@@ -217,6 +217,7 @@ class Claimer:
             lease_ms=emitted.lease_ms,
             sync_matched=sync_matched,
             idle=idle,
+            deferrals=emitted.deferrals,
         )
 
     def _refuse(self, record: ConsumedRecord, error: UnreadableRecordError) -> Record:

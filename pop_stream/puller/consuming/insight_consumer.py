@@ -8,12 +8,14 @@ from typing import Final, NoReturn
 import structlog
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.batch_consumer import progress_of
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener, RoundRobinAssignor
 from pop_stream.kafka.errors import COMMIT_SUPERSEDED, KafkaError
 from pop_stream.kafka.topics import InsightSubscription
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.pipeline import BUFFER_RECORDS, ClaimContext, ClaimPipeline
 from pop_stream.settings import Settings
+from pop_stream.telemetry.progress import ConsumerProgress
 
 _ANSWER_S: Final = 5.0
 _RETRY_S: Final = 1.0
@@ -28,11 +30,13 @@ class ClaimCommitter:
 
     Args:
         consumer: A member of the insight's group.
+        progress: Shows what is committed.
     """
 
-    def __init__(self, consumer: KafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer, progress: ConsumerProgress) -> None:
         self._consumer = consumer
         self._generation = 0
+        self._progress = progress
 
     def end_generation(self) -> None:
         """Partitions move: what is not committed by now is not tried again."""
@@ -62,6 +66,7 @@ class ClaimCommitter:
                 is_logged = True
                 await asyncio.sleep(_RETRY_S)
             else:
+                self._progress.mark_handled(offsets)
                 return True
         # A commit whose answer was lost while partitions moved is written or is not, and may
         # come to count while their next owner looks where to begin. Starting what it covers
@@ -109,15 +114,17 @@ class InsightConsumer:
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
         )
 
-        committer = ClaimCommitter(consumer)
+        progress = progress_of(consumer, self._queue.group)
+        committer = ClaimCommitter(consumer, progress)
         pipeline = ClaimPipeline(self._claim_context, committer.commit, end_within_s=_ANSWER_S)
         try:
             await consumer.start()
-            async with pipeline:
-                within_s = self._settings.session_timeout.total_seconds() / 2
-                listener = _RebalanceListener(pipeline, committer, within_s)
-                consumer.subscribe([self._queue.topic], listener=listener)
-                await _read_until(stop, consumer, pipeline)
+            with progress:
+                async with pipeline:
+                    within_s = self._settings.session_timeout.total_seconds() / 2
+                    listener = _RebalanceListener(pipeline, committer, within_s)
+                    consumer.subscribe([self._queue.topic], listener=listener)
+                    await _read_until(stop, consumer, pipeline, progress)
         finally:
             await _leave(consumer)
 
@@ -148,10 +155,13 @@ class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka i
 
 
 async def _read_until(
-    stop: asyncio.Event, consumer: KafkaConsumer, pipeline: ClaimPipeline
+    stop: asyncio.Event,
+    consumer: KafkaConsumer,
+    pipeline: ClaimPipeline,
+    progress: ConsumerProgress,
 ) -> None:
     """Read until `stop`, or until a claim failed; at rest nothing else wakes this."""
-    reading = asyncio.create_task(_read_forever(consumer, pipeline))
+    reading = asyncio.create_task(_read_forever(consumer, pipeline, progress))
     waits = [reading, *map(asyncio.create_task, (stop.wait(), pipeline.wait_failed()))]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -163,7 +173,9 @@ async def _read_until(
         reading.result()
 
 
-async def _read_forever(consumer: KafkaConsumer, pipeline: ClaimPipeline) -> NoReturn:
+async def _read_forever(
+    consumer: KafkaConsumer, pipeline: ClaimPipeline, progress: ConsumerProgress
+) -> NoReturn:
     """Take in hand what there is, or wait a little, again and again.
 
     Everything is read as it comes: the client asks a broker for nothing while it holds
@@ -180,6 +192,7 @@ async def _read_forever(consumer: KafkaConsumer, pipeline: ClaimPipeline) -> NoR
                 ] = await consumer.getmany(
                     timeout_ms=int(_POLL_S * 1000), max_records=BUFFER_RECORDS
                 )
+                progress.mark_read(fetched)
                 for records in fetched.values():
                     pipeline.add(records)
 

@@ -1,13 +1,14 @@
 """Runs one attempt of an agenda: its operations in the order of their DAG, in parallel.
 
 Knows no Kafka. What changed is collected with `AgendaRun.take_changes`; how the attempt
-ended is the returned `Failure`, or None.
+ended is the returned `Failure` or `Deferral`, or None.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from weakref import ReferenceType, ref
@@ -15,30 +16,30 @@ from weakref import ReferenceType, ref
 import msgspec
 
 from pop_stream.model import references
-from pop_stream.model.agenda import (
-    Agenda,
-    Operation,
+from pop_stream.model.agenda import Agenda, Operation, dependencies
+from pop_stream.model.appended_operations import (
     all_operations,
-    dependencies,
     encode_operation,
     new_operations,
 )
-from pop_stream.model.events.base import AppendedOperation, PriorProgress
+from pop_stream.model.events.base import AppendedOperation, OperationWait, PriorProgress
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.references import OUTPUT_SUFFIX
-from pop_stream.puller.execution.failure import Failure, failure_of, reason_of
+from pop_stream.policy.operation_waits import timed_out, wait_on
+from pop_stream.puller.execution.failure import Deferral, Failure, failure_of, reason_of
 from pop_stream.puller.execution.operation_retrier import (
     OperationRetrier,
     RetriesExhaustedError,
 )
 from pop_stream.puller.execution.operation_run import OperationRun
-from pop_stream.puller.handlers.errors import FinalError
+from pop_stream.puller.handlers.errors import FinalError, NotYet, WaitTimedOutError
 from pop_stream.puller.handlers.invocation import (
     AppendTo,
     AttemptContext,
     RunContext,
     unknown_type,
 )
+from pop_stream.puller.reporting.messages import message
 from pop_stream.puller.reporting.reporter import AttemptChanges
 
 
@@ -106,6 +107,7 @@ class PriorResults:
         succeeded: Results of operations that ended well, JSON or empty for none; these are
             not run again, and not reported again.
         unfinished: How far others had come.
+        waits: What others waited for.
         appended: What the agenda has besides the operations it came with.
         final_state: How the agenda has ended, if it has: the scheduler counted the
             attempt as lost before its end was reported.
@@ -115,6 +117,7 @@ class PriorResults:
     unfinished: Mapping[str, PriorProgress] = field(default_factory=dict)
     appended: tuple[AppendedOperation, ...] = ()
     final_state: str = ""
+    waits: Mapping[str, OperationWait] = field(default_factory=dict)
 
 
 class AgendaRun:
@@ -143,6 +146,7 @@ class AgendaRun:
         self._changed: deque[OperationRun] = deque()
         self._appended: list[AppendedOperation] = []
         self._failure: Failure | None = None
+        self._waits = Waits(agenda, self._prior.waits, emitted.waiting_since)
         self._failed_event = asyncio.Event()
         self._names: dict[str, object] = {
             "pop.agendaId": emitted.agenda_id,
@@ -180,8 +184,10 @@ class AgendaRun:
         ]
         return AttemptChanges(operations, appended)
 
-    async def run(self) -> Failure | None:
+    async def run(self) -> Failure | Deferral | None:
         """Run all operations; once one failed start no more, but let those running end.
+
+        If one waits for something, all that do not depend on it run to their end.
 
         To be called once. Cancelled, it cancels what runs and counts that as failed.
         """
@@ -195,9 +201,9 @@ class AgendaRun:
             async with asyncio.TaskGroup() as self._group:
                 self._workers = 1
                 await self._work()
-        if not self._failure:
+        if not self._failure and self._waits.deferral is None:
             self._fail_stuck()
-        return self._failure
+        return self._failure or self._waits.deferral
 
     def _fail_stuck(self) -> None:
         """What still waits will never run: what it waits for was appended, and is no more."""
@@ -270,15 +276,21 @@ class AgendaRun:
         one = OperationRun(operation, self._changed)
         one.start(self._run_context.clock.now())
         self._running.add(operation.name)
+        outcome = "failed"
         try:
             encoded = await self._retrier.execute(one)
         except RetriesExhaustedError as failed:
             self._fail(one, failed.__cause__ or failed)
+        except NotYet as not_yet:
+            outcome = "deferred"
+            self._defer(one, not_yet)
         else:
+            outcome = "succeeded"
             self._store_result(operation.name, encoded)
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
+            self._run_context.metrics.record_operation(operation.type, outcome, one.worked_s)
             spent = self._spent_s
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
 
@@ -286,6 +298,16 @@ class AgendaRun:
         failure = failure_of(one.operation.name, error, at=self._run_context.clock.now())
         self._failure = self._failure.merged(failure) if self._failure else failure
         self._failed_event.set()
+
+    def _defer(self, one: OperationRun, not_yet: NotYet) -> None:
+        now = self._run_context.clock.now()
+        try:
+            wait = self._waits.begin(one.operation, not_yet, now)
+        except FinalError as error:
+            one.fail(reason_of(error), now)
+            self._fail(one, error)
+        else:
+            one.defer(wait, not_yet.reason, now)
 
     def append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Add operations, for the one of that name; see `OperationCall.append`."""
@@ -310,6 +332,56 @@ class AgendaRun:
         self._referenced |= names
         for name in names & self._results.keys():
             self._bind_result(name, self._results[name])
+
+
+class Waits:
+    """What operations of an attempt wait for.
+
+    Args:
+        agenda: Has the time-outs.
+        prior: What they waited for in earlier attempts.
+        waiting_since: When the first of these waits began, as the scheduler knows; it stands in
+            for an operation's own if there is only one.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        prior: Mapping[str, OperationWait],
+        waiting_since: datetime | None,
+    ) -> None:
+        self._within_s = agenda.wait_within_s
+        self._prior = prior
+        self._lone_since = waiting_since if len(agenda.operations) == 1 else None
+        self.deferral: Deferral | None = None
+
+    def since(self, name: str, now: datetime) -> datetime:
+        """When the operation first waited; now if it has not."""
+        prior = self._prior.get(name)
+        return prior.since if prior else self._lone_since or now
+
+    def begin(self, operation: Operation, not_yet: NotYet, now: datetime) -> OperationWait:
+        """The operation waits from now on, without a runner.
+
+        Raises:
+            WaitTimedOutError: If it has waited for as long as it may.
+        """
+        since = self.since(operation.name, now)
+        wait = wait_on(
+            since=since,
+            now=now,
+            recheck_s=not_yet.recheck_s,
+            within_s=operation.wait_within_s or self._within_s,
+            kind=not_yet.kind,
+            signal=not_yet.signal,
+        )
+        if wait is None:
+            raise WaitTimedOutError(timed_out(since, now, not_yet.reason))
+        if self.deferral is None or wait.until < self.deferral.until:
+            said = f" waits: {not_yet.reason}" if not_yet.reason else " waits"
+            text = message(f"operation {operation.name!r}{said}")
+            self.deferral = Deferral(wait.until, text)
+        return wait
 
 
 def _appender(run: "ReferenceType[AgendaRun]", by: str) -> AppendTo:

@@ -19,7 +19,7 @@ from pop_stream.model.trace import Trace
 from pop_stream.policy.attempt_stops import StopRegistry, covers
 from pop_stream.puller.claiming.capacity import Capacity
 from pop_stream.puller.execution.agenda_run import AgendaRun, PriorResults
-from pop_stream.puller.execution.failure import Failure, failure_of_ended
+from pop_stream.puller.execution.failure import Deferral, Failure, failure_of_ended
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
 from pop_stream.puller.reporting.messages import message
@@ -195,15 +195,15 @@ class AttemptExecutor:
     async def _run_to_end(self, active: ActiveAttempt) -> None:
         structlog.contextvars.bind_contextvars(**_facts(active.emitted))
         try:
-            failure = await self._run(active)
+            outcome = await self._run(active)
         except asyncio.CancelledError:
             self._end(active, STOPPED)
             raise
         except Exception as error:
             # The outermost handler of an attempt: whatever it is, the other agendas go on.
             _log.exception("agenda.crashed")
-            failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
-        self._end(active, failure)
+            outcome = Failure(message(f"the puller failed: {error!r}"), retryable=True)
+        self._end(active, outcome)
 
     def _cancel(self, active: ActiveAttempt) -> None:
         if active.task is not None:
@@ -223,7 +223,7 @@ class AttemptExecutor:
         if not self._active:
             self._idle.set()
 
-    async def _run(self, active: ActiveAttempt) -> Failure | None:
+    async def _run(self, active: ActiveAttempt) -> Failure | Deferral | None:
         try:
             agenda = parse_agenda(bytes(active.emitted.agenda), is_accepted=True)
             if agenda.trace is not None:
@@ -254,7 +254,8 @@ class AttemptExecutor:
             self._reporter.add(progress_events(emitted, AttemptChanges([waits]), at=at))
 
         read = self._prior_results_reader.read(emitted, report_wait)
-        is_lone = len(agenda.operations) == 1
+        # After a wait nothing may run twice because nobody could say what it left.
+        is_lone = len(agenda.operations) == 1 and emitted.waiting_since is None
         return await self._wait_without_runner(active, _soon(read) if is_lone else read)
 
     async def _wait_without_runner(
@@ -283,7 +284,7 @@ class AttemptExecutor:
                 self._waiting.remove(active)
         return prior_results
 
-    def _end(self, active: ActiveAttempt, failure: Failure | None) -> None:
+    def _end(self, active: ActiveAttempt, outcome: Failure | Deferral | None) -> None:
         if active.has_ended:
             return
         active.has_ended = True
@@ -291,20 +292,34 @@ class AttemptExecutor:
         end = AttemptOutcome(
             self._run_context.clock.now(),
             run.spent_s if run else {},
-            failure,
-            is_stopped=stop is not None and failure is STOPPED,
+            outcome if isinstance(outcome, Failure) else None,
+            is_stopped=stop is not None and outcome is STOPPED,
+            deferral=outcome if isinstance(outcome, Deferral) else None,
         )
         if stop is None or stop.reason != "outdated":
             changes = run.take_changes() if run else NO_CHANGES
             self._reporter.add(outcome_events(active.emitted, changes, end))
+        self._run_context.metrics.record_attempt(active.emitted.insight_id, _name_of(end))
         _log_end(active, end)
+
+
+def _name_of(end: AttemptOutcome) -> str:
+    """How metrics call it."""
+    if end.is_stopped:
+        return "stopped"
+    if end.deferral is not None:
+        return "deferred"
+    return "succeeded" if end.failure is None else "failed"
 
 
 def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:
     facts = {**_facts(active.emitted), "took_s": round(monotonic() - active.claimed_s, 3)}
-    if end.failure is None and not end.is_stopped:
+    if end.failure is None and end.deferral is None and not end.is_stopped:
         # Its event and its summary say so already; thousands of lines a second would repeat it.
         _log.debug("agenda.succeeded", **facts)
+    elif end.deferral is not None:
+        until = end.deferral.until.isoformat()
+        _log.info("agenda.deferred", **facts, reason=end.deferral.message, until=until)
     elif active.stop is not None and end.is_stopped:
         _log.info("agenda.stopped", **facts, reason=active.stop.reason)
     elif (failure := end.failure) is not None:

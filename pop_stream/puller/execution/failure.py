@@ -1,4 +1,4 @@
-"""Why an attempt failed, and what an operation's failure adds to it."""
+"""How an attempt ends without success: why it failed, or what it waits for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +30,19 @@ class Failure:
         """This failure, with one that came after it."""
         diagnostics = (*self.diagnostics, *later.diagnostics)[:_MAX_DIAGNOSTICS]
         return Failure(self.message, self.retryable and later.retryable, diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """An attempt that ends because operations wait for something.
+
+    Attributes:
+        until: When the first of them is to be looked at again.
+        message: What that one waits for, with its name.
+    """
+
+    until: datetime
+    message: str
 
 
 def failure_of(operation: str, error: BaseException, *, at: datetime) -> Failure:

@@ -20,7 +20,7 @@ from pop_stream.model.events.base import Diagnostic
 from pop_stream.model.retry import Backoff
 from pop_stream.puller.execution.failure import code_of, is_retryable, reason_of
 from pop_stream.puller.execution.operation_run import OperationRun
-from pop_stream.puller.handlers.errors import FinalError, OperationError, RetryableError
+from pop_stream.puller.handlers.errors import FinalError, NotYet, OperationError, RetryableError
 from pop_stream.puller.handlers.invocation import AttemptContext, RunContext, invoke
 from pop_stream.puller.reporting.messages import brief
 
@@ -104,10 +104,13 @@ class OperationRetrier:
 
         Raises:
             RetriesExhaustedError: If the last try that is allowed failed.
+            NotYet: If it has to wait; it is marked as neither then.
         """
         clock = self.run_context.clock
         try:
             while not isinstance(outcome := await self._try(one), bytes):
+                if isinstance(outcome, NotYet):
+                    raise outcome
                 if not await self._wait_for_retry(one, outcome):
                     one.fail(reason_of(outcome), clock.now())
                     raise RetriesExhaustedError from outcome

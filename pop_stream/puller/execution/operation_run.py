@@ -8,7 +8,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pop_stream.model.agenda import Operation
-from pop_stream.model.events.base import Diagnostic, OperationProgress, OperationState
+from pop_stream.model.events.base import (
+    Diagnostic,
+    OperationProgress,
+    OperationState,
+    OperationWait,
+)
 from pop_stream.puller.execution.failure import newest_diagnostics
 from pop_stream.puller.reporting.messages import message
 
@@ -35,6 +40,7 @@ class OperationRun:
         "_started_at",
         "_state",
         "_tries",
+        "_wait",
         "_worked_s",
         "is_abandoned",
         "operation",
@@ -54,6 +60,7 @@ class OperationRun:
         self._began = 0.0
         self._worked_s = 0.0
         self._tries = 1
+        self._wait: OperationWait | None = None
 
     def start(self, at: datetime) -> None:
         """It runs from now on."""
@@ -114,6 +121,13 @@ class OperationRun:
         self._percent_message = (self._percent_message[0], message(reason))
         self._end(at)
 
+    def defer(self, wait: OperationWait, reason: str, at: datetime) -> None:
+        """It waits for something, and does not run on in this attempt."""
+        self._state = "waiting"
+        self._wait = wait
+        self._percent_message = (self._percent_message[0], message(reason))
+        self._end(at)
+
     def take_progress(self) -> OperationProgress:
         """Its progress as it is now, which then counts as reported.
 
@@ -133,6 +147,7 @@ class OperationRun:
             result=result,
             diagnostics=self._diagnostics,
             tries=self._tries,
+            wait=self._wait,
         )
 
     def _end(self, at: datetime) -> None:

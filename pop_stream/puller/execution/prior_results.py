@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from pop_stream.model.events.base import AppendedOperation, OperationState, PriorProgress
+from pop_stream.model.events.base import (
+    AppendedOperation,
+    OperationState,
+    OperationWait,
+    PriorProgress,
+)
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.puller.execution.agenda_run import PriorResults
@@ -32,6 +37,7 @@ class _StoredOperation(msgspec.Struct):
     state: OperationState
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     prior: PriorProgress | None = None
+    wait: OperationWait | None = None
 
 
 class _StoredProgress(msgspec.Struct):
@@ -132,13 +138,14 @@ def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
         raise _PriorResultsUnavailableError(msg)
     succeeded: dict[str, bytes] = {}
     unfinished: dict[str, PriorProgress] = {}
+    waits = {one.name: one.wait for one in progress.operations if one.wait is not None}
     for one in progress.operations:
         if one.state == "succeeded":
             result = b"" if one.result is msgspec.UNSET else bytes(one.result)
             succeeded[one.name] = b"" if result == _NULL else result
         elif one.prior is not None:
             unfinished[one.name] = one.prior
-    return PriorResults(succeeded, unfinished, progress.appended)
+    return PriorResults(succeeded, unfinished, progress.appended, waits=waits)
 
 
 def _remedy(status: int) -> str:

@@ -1,10 +1,12 @@
-"""By which errors a handler says whether trying again can help, and how it reads a payload."""
+"""How a handler says that it failed or has to wait, and how it reads a payload."""
 
+from math import isnan
 from typing import ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from pop_stream.model.errors import PopStreamError
+from pop_stream.model.events.base import WaitKind
 
 
 class OperationError(PopStreamError):
@@ -29,6 +31,50 @@ class FinalError(OperationError):
 
     code: ClassVar[str] = "operation_final"
     retryable: ClassVar[bool] = False
+
+
+class WaitTimedOutError(FinalError):
+    """What the operation waited for did not come in time."""
+
+    code: ClassVar[str] = "wait_timed_out"
+
+
+class NotYet(Exception):  # noqa: N818  # nothing has failed
+    """What the operation needs is not there yet: look again later.
+
+    The attempt ends without failing and gives its runner back. From `recheck_s` on the
+    scheduler starts another, which does not count against the agenda's attempts; operations
+    that succeeded are not run again, and this one is called anew. Operations that do not depend
+    on it run to their end first. It fails finally once it has waited for `wait_within_s` of the
+    operation, else of the agenda, else a week.
+
+    Args:
+        recheck_s: Seconds until the next look, 1 to 31,622,400; what is outside is brought
+            inside.
+        reason: What is waited for, for people.
+        kind: For the built-in types.
+        signal: Likewise.
+
+    Raises:
+        ValueError: If `recheck_s` is no number.
+    """
+
+    def __init__(
+        self,
+        recheck_s: float = 60.0,
+        reason: str = "",
+        *,
+        kind: WaitKind = "check",
+        signal: str = "",
+    ) -> None:
+        super().__init__(reason)
+        self.recheck_s = float(recheck_s)
+        if isnan(self.recheck_s):
+            msg = f"recheck_s = {recheck_s!r}: give the seconds until the next look"
+            raise ValueError(msg)
+        self.reason = reason
+        self.kind = kind
+        self.signal = signal
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -23,6 +23,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.puller.execution.operation_run import OperationRun
 from pop_stream.puller.handlers.errors import FinalError, RetryableError
 from pop_stream.puller.handlers.registry import Handler, Handlers
+from pop_stream.puller.metrics import PullerMetrics
 from pop_stream.puller.reporting.messages import brief, clean
 
 ReportTo = Callable[[float, str], None]
@@ -166,11 +167,13 @@ class RunContext:
 
     Attributes:
         threads: Where handlers run that are not async.
+        metrics: Of operations and attempts.
     """
 
     handlers: Handlers
     threads: Executor
     clock: Clock
+    metrics: PullerMetrics = field(default_factory=PullerMetrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

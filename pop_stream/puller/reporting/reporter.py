@@ -20,6 +20,7 @@ from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
 from pop_stream.model.events.lifecycle import (
+    AgendaDeferred,
     AgendaFailed,
     AgendaProgressed,
     AgendaStopped,
@@ -28,7 +29,7 @@ from pop_stream.model.events.lifecycle import (
 )
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.ports.publisher import Publisher, Record
-from pop_stream.puller.execution.failure import Failure
+from pop_stream.puller.execution.failure import Deferral, Failure
 from pop_stream.puller.handlers.invocation import DETAIL_BYTES
 
 PROGRESS_BYTES: Final = 336 * 1024
@@ -68,12 +69,14 @@ class AttemptOutcome:
         spent_s: Worker-seconds by operation type.
         failure: Why it failed; None if it did not.
         is_stopped: Whether it ended because it was to stop.
+        deferral: What it waits for; None if for nothing.
     """
 
     at: datetime
     spent_s: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
     is_stopped: bool = False
+    deferral: Deferral | None = None
 
 
 def outcome_events(
@@ -92,6 +95,9 @@ def outcome_events(
     }
     if end.is_stopped:
         return [*events, AgendaStopped(**facts)]
+    if end.deferral is not None:
+        until, waits_for = end.deferral.until, end.deferral.message
+        return [*events, AgendaDeferred(**facts, until=until, message=waits_for)]
     if end.failure is None:
         return [*events, AgendaSucceeded(**facts)]
     failed = AgendaFailed(
@@ -287,6 +293,6 @@ async def _records(
 
 
 def _size(event: LifecycleEvent) -> int:
-    if isinstance(event, AgendaProgressed | AgendaSucceeded | AgendaFailed):
+    if isinstance(event, AgendaProgressed | AgendaSucceeded | AgendaFailed | AgendaDeferred):
         return _EVENT_BYTES + encoded_size(event.operations)
     return _EVENT_BYTES

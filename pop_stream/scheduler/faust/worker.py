@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
-from pop_stream.kafka.unreadable_records import register_counters
 from pop_stream.model.definitions import Insight
 from pop_stream.policy.ingress.usage import MemoryLoad
 from pop_stream.ports.clock import Clock
@@ -30,12 +28,13 @@ from pop_stream.scheduler.faust import client_internals
 from pop_stream.scheduler.faust.app import faust_app
 from pop_stream.scheduler.faust.table import FaustReadyTable, ReadToEnd
 from pop_stream.scheduler.insight_registry import PartitionOwnership
-from pop_stream.scheduler.metrics import SchedulerCollector
+from pop_stream.scheduler.metrics import RoundMetrics, SchedulerCollector
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.scheduler.stall_watchdog import StallWatchdog
 from pop_stream.scheduler.ticker import Ticker
 from pop_stream.scheduler.usage_reporter import UsageReporter
 from pop_stream.settings import Settings
+from pop_stream.telemetry.process import part_registry
 
 TABLE: Final = "ready"
 """The Faust table's name, and the middle of its changelog topic's."""
@@ -108,7 +107,8 @@ class Scheduler:
             on_expelled=self._ownership.expelled,
         )
         self._table = self._make_table(ports)
-        self._handler = self._make_handler(ports)
+        self.registry = part_registry()
+        self._handler = self._make_handler(ports, RoundMetrics(self.registry))
         self._ticker = Ticker(
             self._handler,
             ports.probe,
@@ -121,9 +121,12 @@ class Scheduler:
         self._processor = self._make_processor(ports)
         self._usage_reporter = self._make_usage_reporter(settings, ports)
         self._watchdog = self._make_watchdog(settings, ports)
-        self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._handler.insights, ports.clock))
-        register_counters(self.registry)
+        self.registry.register(
+            SchedulerCollector(
+                self._handler.insights, ports.clock, self._handler.limiting_cause
+            )
+        )
+        self.registry.register(self._watchdog)
         self._attach_agent()
 
     def _make_table(self, ports: SchedulerPorts) -> FaustReadyTable:
@@ -132,7 +135,7 @@ class Scheduler:
         )
         return FaustReadyTable(table, ports.publisher, ports.read_to_end, self._ownership.owns)
 
-    def _make_handler(self, ports: SchedulerPorts) -> ReadyEventHandler:
+    def _make_handler(self, ports: SchedulerPorts, metrics: RoundMetrics) -> ReadyEventHandler:
         return ReadyEventHandler(
             table=self._table,
             publisher=ports.publisher,
@@ -144,6 +147,7 @@ class Scheduler:
             owns=self._ownership.owns,
             read_newest=ports.read_newest,
             epoch=lambda: self._epoch,
+            metrics=metrics,
         )
 
     def _make_processor(self, ports: SchedulerPorts) -> PartitionProcessor:
@@ -186,6 +190,11 @@ class Scheduler:
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)
         self._app.on_partitions_revoked.connect(self._on_revoked)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is a member of its group, and has recovered what it was given."""
+        return self._epoch > 0 and self._table.is_recovered
 
     async def run(self, stop: asyncio.Event) -> None:
         """Schedule until `stop` is set; called once.

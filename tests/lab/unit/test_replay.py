@@ -15,8 +15,7 @@ from pop_stream.model.events.scheduling import (
     RoundDecided,
 )
 from pop_stream.model.ids import CustomerId
-from pop_stream.policy.fairness.flow import Share
-from pop_stream.policy.insight_scheduler import share_of_definition
+from pop_stream.policy.fairness.flow import Share, share_of_definition
 
 
 @pytest.fixture

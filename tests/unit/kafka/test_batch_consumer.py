@@ -17,6 +17,7 @@ HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 class Record:
     offset: int
     value: bytes | None = b"{}"
+    timestamp: int = 0
 
 
 @dataclass
@@ -41,6 +42,9 @@ class Consumer:
     def assignment(self):
         return self.mine
 
+    def highwater(self, partition):
+        return None
+
     async def commit(self, offsets):
         if self.error:
             raise self.error
@@ -58,7 +62,9 @@ async def handled(consumer, **more):
         seen.append([one.offset for one in records])
 
     async with within(5):
-        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, **more)
+        await handle_batches(
+            consumer, handle, max_records=9, stop=consumer.stop, group="g", **more
+        )
     return seen
 
 
@@ -76,7 +82,7 @@ async def test_what_is_handled_is_committed_before_stopping():
             consumer.stop.set()
 
     async with within(5):
-        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop)
+        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, group="g")
     assert consumer.committed == [{HERE: 1}, {HERE: 2}]
 
 
@@ -106,7 +112,7 @@ async def test_batch_that_failed_is_not_committed():
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop)
+        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, group="g")
     assert consumer.committed == [{HERE: 1}]
 
 
@@ -208,7 +214,9 @@ async def test_the_batch_loop_adapts_its_pace():
         pauses.append(pacer.pause_s)
         now += 10.0
 
-    await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, pacer=pacer)
+    await handle_batches(
+        consumer, handle, max_records=9, stop=consumer.stop, group="g", pacer=pacer
+    )
     assert pauses == [pytest.approx(0.0, abs=1e-3), pytest.approx(0.3 * 3.0 * 10.0, rel=1e-3)]
     for records, pause_s in ((1, 0.0), (2, 0.0), (3, 0.51 * 3.0 * 10.0)):
         pacer.begin(records=records)

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from backlogs import START
 
-from pop_stream.model.agenda import MAX_OPERATIONS, Operation, all_operations, new_operations
+from pop_stream.model.agenda import MAX_OPERATIONS, Operation
+from pop_stream.model.appended_operations import all_operations, new_operations
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import AppendedOperation
 

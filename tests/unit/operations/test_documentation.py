@@ -4,16 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 from typer.main import get_command
 
 from pop_stream.__main__ import app
-from pop_stream.api.http.server import Metrics
 from pop_stream.cli.generate import schemas
-from pop_stream.clock import WallClock
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
-from pop_stream.reconciler.schedule import ReconciliationMetrics
-from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -157,19 +152,6 @@ def test_every_feature_of_pop_has_its_line_and_a_test():
     lines = re.findall(r"^\| (\d+) \| .+ \| .+ \| (.+) \|$", text, re.MULTILINE)
     assert [int(number) for number, _ in lines] == [*range(1, 98)]
     assert [number for number, shown_by in lines if "](../../tests/" not in shown_by] == []
-
-
-def test_the_reference_has_every_metric():
-    registry = CollectorRegistry()
-    Metrics(registry)
-    registry.register(SchedulerCollector(list, WallClock()))
-    ReconciliationMetrics(registry)
-    families = {
-        f"{family.name}_total" if family.type == "counter" else family.name
-        for family in registry.collect()
-    }
-    page = (REFERENCE / "metrics.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == families
 
 
 def test_the_reference_has_every_event():

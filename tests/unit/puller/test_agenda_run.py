@@ -4,15 +4,18 @@ import asyncio
 import gc
 import threading
 from contextvars import ContextVar
+from datetime import timedelta
 from weakref import ref
 
 import msgspec
 import pytest
 from deadlines import within
-from puller_fakes import node, pool, run_of, states
+from puller_fakes import AT, node, pool, run_of, states
 
-from pop_stream.puller import FinalError, Handlers, RetryableError
+from pop_stream.model.events.base import OperationWait
+from pop_stream.puller import FinalError, Handlers, NotYet, RetryableError
 from pop_stream.puller.execution.agenda_run import PARALLEL_OPERATIONS, PriorResults
+from pop_stream.puller.execution.failure import Deferral, Failure
 from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 
 
@@ -473,3 +476,93 @@ async def test_nothing_of_a_run_is_left_to_the_collector(handlers):
         assert left() is None
     finally:
         gc.enable()
+
+
+# ---- operations that wait ----
+
+
+async def test_an_operation_that_waits_lets_all_others_end_first(handlers):
+    done = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        if operation.name == "waits":
+            raise NotYet(30, "no file yet")
+        done.append(operation.name)
+
+    run = run_of(handlers, node("waits"), node("after", "waits"), node("other"))
+    deferral = await run.run()
+    assert isinstance(deferral, Deferral)
+    assert deferral == Deferral(
+        AT + timedelta(seconds=30), "operation 'waits' waits: no file yet"
+    )
+    assert done == ["other"]
+    reported = {one.name: one for one in run.take_changes().operations}
+    assert (reported["waits"].state, reported["waits"].message) == ("waiting", "no file yet")
+    wait = reported["waits"].wait
+    assert (wait.since, wait.until, wait.kind) == (AT, AT + timedelta(seconds=30), "check")
+    assert "after" not in reported
+
+
+async def test_an_attempt_that_waits_is_over_until_the_first_of_its_waits_is(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        raise NotYet(operation.payload, operation.name)
+
+    run = run_of(handlers, node("slow", payload=90), node("soon", payload=20))
+    deferral = await run.run()
+    assert deferral == Deferral(AT + timedelta(seconds=20), "operation 'soon' waits: soon")
+
+
+async def test_a_failure_goes_before_a_wait(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        if operation.name == "waits":
+            raise NotYet(30)
+        return float("nan")
+
+    failure = await run_of(handlers, node("waits"), node("fails")).run()
+    assert isinstance(failure, Failure)
+
+
+async def test_a_wait_is_no_failed_try(handlers):
+    calls = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        calls.append(operation.tries)
+        raise NotYet(30)
+
+    operation = {**node("a"), "max_attempts": 5}
+    assert isinstance(await run_of(handlers, operation).run(), Deferral)
+    assert calls == [1]
+
+
+async def test_the_time_out_counts_from_the_first_wait_of_an_earlier_attempt(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        raise NotYet(30, "no file yet")
+
+    since = AT - timedelta(seconds=90)
+    known = {"a": OperationWait(since=since, until=AT, kind="check")}
+    still = {**node("a"), "wait_within_s": 100}
+    deferral = await run_of(handlers, still, earlier=PriorResults(waits=known)).run()
+    assert deferral.until == AT + timedelta(seconds=10), "the last look is at the time-out"
+    late = {**node("a"), "wait_within_s": 90}
+    failure = await run_of(handlers, late, earlier=PriorResults(waits=known)).run()
+    assert not failure.retryable
+    assert "waited 90 s in vain: no file yet" in failure.message
+    assert failure.diagnostics[0].code == "wait_timed_out"
+
+
+async def test_a_pause_that_is_no_number_is_said_at_once(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        raise NotYet(float("nan"))
+
+    failure = await run_of(handlers, node("a")).run()
+    assert "recheck_s = nan" in failure.message
+
+
+def test_what_was_waited_for_survives_being_raised():
+    assert str(NotYet(5, "no file yet")) == "no file yet"

@@ -6,6 +6,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, RequestTimedOu
 
 from pop_stream.puller.consuming import insight_consumer as module
 from pop_stream.puller.consuming.insight_consumer import ClaimCommitter
+from pop_stream.telemetry.progress import ConsumerProgress
 
 MEDIA = TopicPartition("t.insight.media", 0)
 
@@ -45,7 +46,7 @@ def group():
 
 @pytest.fixture
 def committer(group):
-    return ClaimCommitter(group)
+    return ClaimCommitter(group, ConsumerProgress("g", set, lambda _: None))
 
 
 async def test_a_commit_without_an_answer_is_tried_again_until_there_is_one(group, committer):

@@ -1,5 +1,7 @@
 """What follows an attempt: another one, the end, a stop; and what is published of it."""
 
+from datetime import timedelta
+
 import pytest
 from backlogs import START, backlog, cancel, failed, ids, incomparable_origins, placed, settled
 from msgspec.structs import replace
@@ -15,7 +17,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaWaiting,
 )
 from pop_stream.model.events.scheduling import Command, Origin, Settlement
-from pop_stream.model.retry import Backoff
+from pop_stream.model.retry import MAX_DEFERRAL_S, MIN_DEFERRAL_S, Backoff
 from pop_stream.policy.backlog import attempts as attempts_module
 from pop_stream.policy.backlog import state as state_module
 from pop_stream.policy.backlog.agenda_index import (
@@ -993,3 +995,79 @@ def test_of_an_attempt_that_is_lost_the_time_since_its_claim_is_delivered():
     one.settle(settled("b-0"), NOW)
     assert one.attempts.expire_leases(NOW + 60.1, NOW + 61) == 2
     assert one.queue.flow("a").account.tag == pytest.approx(2 * 60.1, abs=1e-3)
+
+
+# ---- attempts that wait for something ----
+
+
+def deferred(agenda_id, attempt=1, *, after=0.0):
+    return Settlement(
+        agenda_id=agenda_id,
+        attempt=attempt,
+        outcome="deferred",
+        message="no file yet",
+        until=START + timedelta(seconds=after),
+    )
+
+
+def test_an_attempt_that_waits_is_followed_by_one_at_the_instant_it_names():
+    one = started(placed("a"))
+    assert one.settle(deferred("a", after=40), NOW)
+    [event] = one.drain_outbox().lifecycle
+    assert (event.attempt, event.reason, event.message) == (2, "not_yet", "no file yet")
+    assert one.commands.due_at == NOW + 40
+    assert one.in_flight == 0, "it holds no slot"
+
+
+def test_attempts_that_wait_are_none_of_those_that_are_allowed():
+    one = started(placed("a", max_attempts=1))
+    for attempt in range(1, 6):
+        one.settle(deferred("a", attempt), NOW)
+        one.apply_due(NOW + 1)
+        assert [each.attempt for each in one.choose(1, NOW)] == [attempt + 1]
+        one.claim("a", attempt + 1, NOW, deferrals=attempt)
+    one.settle(failed("a", 6), NOW)
+    assert state(one) is None
+
+
+def test_pauses_between_failures_do_not_grow_with_waits():
+    one = started(placed("a"))
+    one.settle(deferred("a"), NOW)
+    one.apply_due(NOW + 1)
+    one.choose(1, NOW)
+    one.settle(failed("a", 2), NOW)
+    assert one.commands.due_at == NOW + 10
+
+
+def test_the_next_look_is_a_second_later_at_least_and_a_year_at_most():
+    one = started(placed("a"), placed("b"))
+    one.settle(deferred("a", after=-100), NOW)
+    assert one.commands.due_at == NOW + MIN_DEFERRAL_S
+    one.apply_due(NOW + 1)
+    one.settle(deferred("b", after=1e9), NOW)
+    assert one.commands.due_at == NOW + MAX_DEFERRAL_S
+
+
+def test_one_that_is_to_stop_does_not_wait():
+    one = started(placed("a"))
+    one.apply_command(wants("cancel"), NOW)
+    one.drain_outbox()
+    one.settle(deferred("a", after=40), NOW)
+    assert published(one) == [(AgendaCancelled, "a", 1)]
+
+
+def test_one_that_is_to_be_held_waits_for_its_release_and_then_for_its_instant():
+    one = started(placed("a"))
+    one.apply_command(wants("hold"), NOW)
+    one.settle(deferred("a", after=40), NOW)
+    assert state(one) == (HELD, 2)
+    one.apply_command(wants("release"), NOW)
+    assert one.commands.due_at == NOW + 40
+
+
+def test_a_claim_after_waits_that_a_crash_made_forgotten_is_believed():
+    one = started(placed("a", max_attempts=1))
+    assert one.claim("a", 3, NOW, deferrals=2)
+    assert state(one) == (CLAIMED, 3)
+    one.settle(failed("a", 3), NOW)
+    assert state(one) is None

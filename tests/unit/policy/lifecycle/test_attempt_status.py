@@ -20,7 +20,7 @@ def test_an_attempt_is_over_once_it_has_ended_or_another_follows(newest, state):
         assert "attempt 3 follows it; stop working on it" in str(error)
     elif newest == 2 and state in OUTCOMES | {State.RETRYING}:
         assert (error.reason, error.state) == ("ended", state.value)
-        assert state.value in str(error) or "it has failed" in str(error)
+        assert state.value in str(error) or "another follows it" in str(error)
     else:
         assert error is None
 

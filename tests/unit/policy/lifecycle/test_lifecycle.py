@@ -11,6 +11,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaCancelled,
     AgendaClaimed,
     AgendaCommanded,
+    AgendaDeferred,
     AgendaEmitted,
     AgendaExhausted,
     AgendaExpired,
@@ -50,6 +51,7 @@ EVENTS = {
     "progressed": AgendaProgressed(**ATTEMPT, operations=()),
     "stopped": AgendaStopped(**ATTEMPT),
     "failed": AgendaFailed(**ATTEMPT, message="disk full"),
+    "deferred": AgendaDeferred(**ATTEMPT, until=AGENDA["at"]),
     "broke": AgendaFailed(**ATTEMPT, message="no such file", retryable=False),
     "succeeded": AgendaSucceeded(**ATTEMPT),
     "given_up": AgendaExhausted(**ATTEMPT),
@@ -91,19 +93,19 @@ refused    waiting    ready      held
 """
 
 AFTER_EMISSION = """
-state      emitted    claimed    renewed    progressed stopped    failed
-unknown    emitted    running    running    running    running    retrying
-ready      emitted    running    running    running    running    retrying
-waiting    emitted    running    running    running    running    retrying
-held       emitted    running    running    running    running    retrying
-emitted    emitted    running    running    running    running    retrying
-running    running    running    running    running    running    retrying
-retrying   retrying   retrying   retrying   retrying   retrying   retrying
-succeeded  succeeded  succeeded  succeeded  succeeded  succeeded  -
-failed     failed     failed     failed     failed     failed     failed
-cancelled  cancelled  cancelled  cancelled  cancelled  cancelled  cancelled
-expired    expired    expired    expired    expired    expired    expired
-refused    emitted    running    running    running    running    retrying
+state      emitted    claimed    renewed    progressed stopped    failed     deferred
+unknown    emitted    running    running    running    running    retrying   retrying
+ready      emitted    running    running    running    running    retrying   retrying
+waiting    emitted    running    running    running    running    retrying   retrying
+held       emitted    running    running    running    running    retrying   retrying
+emitted    emitted    running    running    running    running    retrying   retrying
+running    running    running    running    running    running    retrying   retrying
+retrying   retrying   retrying   retrying   retrying   retrying   retrying   retrying
+succeeded  succeeded  succeeded  succeeded  succeeded  succeeded  -          -
+failed     failed     failed     failed     failed     failed     failed     failed
+cancelled  cancelled  cancelled  cancelled  cancelled  cancelled  cancelled  cancelled
+expired    expired    expired    expired    expired    expired    expired    expired
+refused    emitted    running    running    running    running    retrying   retrying
 """
 
 OUTCOMES = """

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from backlogs import START
 
-from pop_stream.model.agenda import MAX_OPERATIONS_BYTES, Operation, new_operations
+from pop_stream.model.agenda import Operation
+from pop_stream.model.appended_operations import MAX_OPERATIONS_BYTES, new_operations
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
 from pop_stream.model.events.lifecycle import (
