@@ -82,6 +82,7 @@ _DID: Final[Mapping[str, str]] = {
         one: f"{one.capitalize()} is on its way"
         for one in ("cancel", "hold", "release", "reprioritise", "rerun", "delete")
     },
+    "submit": "Accepted",
     "weight": "The weight is saved, and acts with the next pick",
     "pause": "Paused: what waits stays, what is out goes on",
     "resume": "Resumed",

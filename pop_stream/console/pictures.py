@@ -270,3 +270,73 @@ def _apart(wanted: Sequence[float]) -> Sequence[float]:
         free_from = places[one] + _LABEL_H
     too_low = max(0.0, free_from - _LABEL_H - (_CHART_H - _BOTTOM))
     return [max(_TOP, one - too_low) for one in places]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A bar on a time line, in seconds from its left end.
+
+    Attributes:
+        waited_from: When it was emitted, drawn thin up to `begin`; None for not.
+        state: Whose colour it has; the word stands in the table.
+    """
+
+    name: str
+    begin: float
+    end: float
+    state: str
+    waited_from: float | None = None
+
+
+_SPAN_H: Final = 22
+_SPAN_LEFT: Final = 90
+_SPAN_W: Final = 620
+MAX_SPANS: Final = 20
+"""Bars of a time line; the table has all."""
+
+
+def time_line(spans: Sequence[Span], *, label: str, x_axis: Sequence[str]) -> Markup:
+    """Bars below each other on one axis; empty without any.
+
+    Args:
+        spans: In order; the last `MAX_SPANS` are drawn.
+        label: For those who do not see it.
+        x_axis: What stands below the left and the right end.
+    """
+    drawn = spans[-MAX_SPANS:]
+    if not drawn:
+        return Markup("")
+    first = min(one.begin if one.waited_from is None else one.waited_from for one in drawn)
+    width = max(one.end for one in drawn) - first or 1.0
+    scale = _SPAN_W / width
+    bars = Markup("").join(_bar(number, one, first, scale) for number, one in enumerate(drawn))
+    height = _SPAN_H * len(drawn) + 22
+    ends = ((_SPAN_LEFT, "start", x_axis[0]), (_SPAN_LEFT + _SPAN_W, "end", x_axis[-1]))
+    axis = Markup("").join(
+        Markup('<text class="axis" x="{x}" y="{y}" text-anchor="{a}">{text}</text>').format(
+            x=x, y=height - 5, a=anchor, text=text
+        )
+        for x, anchor, text in ends
+    )
+    return Markup(
+        '<svg class="time-line" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">'
+        "{bars}{axis}</svg>"
+    ).format(w=_SPAN_LEFT + _SPAN_W + 10, h=height, label=label, bars=bars, axis=axis)
+
+
+def _bar(number: int, one: Span, first: float, scale: float) -> Markup:
+    top = _SPAN_H * number + 4
+    left, right = ((at - first) * scale + _SPAN_LEFT for at in (one.begin, one.end))
+    waited = Markup("")
+    if one.waited_from is not None:
+        x = (one.waited_from - first) * scale + _SPAN_LEFT
+        waited = Markup('<line class="waited" x1="{x:.1f}" x2="{left:.1f}" y1="{y}" y2="{y}"/>')
+        waited = waited.format(x=x, left=left, y=top + 7)
+    return Markup(
+        '<g class="span state-{state}"><title>{name}: {state}</title>'
+        '<text x="0" y="{ty}">{glyph} {name}</text>{waited}'
+        '<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="14" rx="3"/></g>'
+    ).format(
+        state=one.state, name=one.name, glyph=shape(one.state), ty=top + 11, waited=waited,
+        left=left, top=top, width=max(2.0, right - left),
+    )  # fmt: skip

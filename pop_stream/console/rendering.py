@@ -44,6 +44,8 @@ _SHAPES: Final[Mapping[str, str]] = {
     "cancelled": "⊘",
     "expired": "⧗",
     "refused": "⊗",
+    "lost": "?",
+    "deferred": "◷",
 }
 """A state has its word and a shape; its colour says nothing more."""
 

@@ -177,8 +177,24 @@ async def test_a_failed_agenda_is_rerun(system, operator):
     await system.submit(failing("again"))
     await system.in_state("again", "failed")
     await operator.goto("/ui/agendas/again")
+    await operator.get_by_label("Run second again").check()
+    await operator.get_by_label("Run again", exact=True).select_option("chosen")
     await operator.get_by_role("button", name="Rerun").click()
-    await expect(operator.get_by_role("heading", name="Earlier attempts")).to_be_visible()
+    attempts = operator.get_by_role("region", name="Table of the attempts")
+    await expect(attempts.locator("tbody tr")).to_have_count(2)
+
+
+async def test_a_command_that_comes_too_late_shows_the_present_state(system):
+    await system.submit(agenda("late", "paused"))
+    await system.in_state("late", "ready")
+    async with system.viewer(OPERATOR, java_script_enabled=False) as page:
+        await page.goto("/ui/agendas/late")
+        async with system.client() as client:
+            await client.cancel("late")
+        await system.in_state("late", "cancelled")
+        await page.get_by_role("button", name="Hold").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Not done")
+        await expect(page.locator(".lead .state")).to_contain_text("cancelled")
 
 
 async def test_all_that_fit_are_counted_and_cancelled(system, operator):

@@ -14,6 +14,7 @@ from attack_world import open_world
 
 from pop_stream.api_models.queues import CustomerQueueView, QueueView
 from pop_stream.console.app import COOKIE, ConsoleConfig, mount
+from pop_stream.console.pictures import MAX_NODES
 from pop_stream.console.viewing import SERVICE_POINTS, ServiceHistory
 from pop_stream.model.events.forecast import (
     CustomerForecast,
@@ -27,6 +28,7 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import PastAttempt
 
 EVIL = (
     "<script>alert(1)</script>{{ 7*7 }}{% raw %}\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=x>"
@@ -214,7 +216,43 @@ async def test_a_command_that_comes_too_late_says_the_present_state(api, browser
     csrf = re.search(r'name="csrf" value="([^"]*)"', text)[1]
     api.summaries.put(summary(state=State.SUCCEEDED))
     status, text = await browser.post("/ui/agendas/a1/hold", csrf=csrf)
-    assert (status, "succeeded" in text) == (409, True)
+    assert (status, "Not done:" in text) == (409, True)
+    assert "</span> succeeded" in text, "the present state"
+
+
+async def test_operations_that_are_ticked_run_again(api, browser):
+    api.summaries.put(summary(state=State.FAILED))
+    page, action = "/ui/agendas/a1", "/ui/agendas/a1/rerun"
+    status, text = await browser.submit(page, action, operations="chosen")
+    assert (status, "tick at least one" in text, api.published) == (422, True, [])
+    status, _ = await browser.submit(
+        page, action, operations="chosen", operation="fetch", hold="yes"
+    )
+    assert status == 200
+    [published] = api.published
+    assert "fetch" in str(published)
+
+
+async def test_attempts_stand_on_a_time_line_and_in_a_table(api, browser):
+    past = PastAttempt(
+        1, "lost", "w1", AT, AT + timedelta(seconds=2), AT + timedelta(seconds=9), "silent"
+    )
+    api.summaries.put(
+        summary(attempt=2, history=(past,), started_at=AT + timedelta(seconds=20))
+    )
+    _, text = await browser.get("/ui/agendas/a1")
+    assert text.count("<title>attempt ") == 2
+    assert "silent" in text
+
+
+async def test_many_operations_are_counted_by_type(api, browser):
+    names = tuple(f"part-{one}" for one in range(MAX_NODES + 1))
+    operations = [{"name": one, "type": "noop"} for one in names]
+    body = json.dumps(agenda(operations=operations)).encode()
+    api.summaries.put(summary(operation_names=names, operations={}, body=body))
+    _, text = await browser.get("/ui/agendas/a1")
+    assert '<svg class="graph"' not in text
+    assert f'<th scope="row">noop</th><td class="num">{MAX_NODES + 1}</td>' in text
 
 
 async def test_all_that_fit_are_counted_before_they_are_commanded(api, browser):
