@@ -48,6 +48,9 @@ class AgendaSummary(ResponseModel, frozen=True):
     waiting_until: Annotated[Instant | None, Meta(description="Not started earlier.")]
     waiting_for: WaitReason | None
     stopping: StopReason | None
+    duplicate_of: Annotated[
+        str | None, Meta(description="The agenda that stands in its place.")
+    ]
     history: Annotated[tuple[PastAttempt, ...], Meta(description="Earlier attempts.")]
     issues: tuple[Issue, ...]
     diagnostics: tuple[Diagnostic, ...]

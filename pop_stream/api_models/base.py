@@ -41,6 +41,19 @@ class Health(ResponseModel, frozen=True):
     status: Literal["ok"]
 
 
+class DoctorReport(ResponseModel, frozen=True):
+    """What is wrong with the installation.
+
+    Attributes:
+        findings: In words, each with what to do about it; none if all is well.
+        at: When it was looked at; an answer may be some seconds old.
+    """
+
+    findings: list[str]
+    at: Instant
+    took_s: float
+
+
 class Readiness(ResponseModel, frozen=True):
     """Every part the API depends on answers."""
 

@@ -21,6 +21,7 @@ class Problem(ResponseModel, frozen=True, omit_defaults=True):
         customer_id: Whose quota it is.
         quota: Which field of the customer's definition.
         insight_id: Whose scheduler is full.
+        duplicate_of: The agenda with the same deduplication key.
         parts: By name, which part is away.
         used_by: Why something cannot be deleted; of many, some.
         reason: Why an attempt is over.
@@ -41,6 +42,7 @@ class Problem(ResponseModel, frozen=True, omit_defaults=True):
     customer_id: str | UnsetType = UNSET
     quota: str | UnsetType = UNSET
     insight_id: str | UnsetType = UNSET
+    duplicate_of: str | UnsetType = UNSET
     parts: Mapping[str, Literal["ok", "away"]] | UnsetType = UNSET
     used_by: tuple[str, ...] | UnsetType = UNSET
     reason: Literal["outdated", "followed", "ended"] | UnsetType = UNSET

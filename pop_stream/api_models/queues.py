@@ -42,11 +42,15 @@ class QueueView(ResponseModel, frozen=True):
         lag: Emitted agendas that no puller has claimed.
         slots: How many agendas could be emitted now.
         limited_by: What keeps it from emitting though its topic is short and agendas are
-            ready: paused, max_in_flight or pool; null if nothing does.
+            ready: paused, health, max_in_flight or pool; null if nothing does.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         gap_s: Widest difference of customers' places on the virtual clock.
         bound_s: What the gap cannot exceed.
+        health: By what its cap on agendas in flight is multiplied; 1 if it is well.
+        health_by: What that comes from: failures, losses, or the source that reported it.
+        health_reason: In the words of that source.
+        health_until: When its report becomes void.
         eligible: Ready agendas that nothing keeps waiting but busy pullers: not paused, capped
             or limited.
         eligible_s: Worker-seconds that these are estimated to take.
@@ -71,12 +75,29 @@ class QueueView(ResponseModel, frozen=True):
     rate_per_s: float
     gap_s: float
     bound_s: float
+    health: float
+    health_by: str | None
+    health_reason: str | None
+    health_until: Instant | None
     eligible: int
     eligible_s: float
     oldest_wait_s: float
     replicas_wanted: int
     customers: list[CustomerQueueView]
     other_customers: int
+
+
+class HealthReportView(ResponseModel, frozen=True):
+    """A value of an insight's health that was passed on to its scheduler.
+
+    Attributes:
+        until: When it becomes void.
+    """
+
+    insight_id: str
+    source: str
+    coefficient: float
+    until: Instant
 
 
 class WhyView(ResponseModel, frozen=True):

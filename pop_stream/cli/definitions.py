@@ -1,6 +1,7 @@
 """`pop-stream customer|pool|insight|template …`: what is defined, through the HTTP API."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "customer": ("id", "title", "weight", "max_in_flight", "rate_per_s", "paused"),
     "pool": ("id", "title", "max_in_flight", "insight_ids"),
-    "insight": ("id", "title", "algorithm", "precedence", "target", "pool"),
+    "insight": ("id", "title", "algorithm", "precedence", "target", "pool", "paused"),
     "template": ("id", "title", "owner", "visibility", "version"),
 }
 
@@ -135,6 +136,36 @@ def _runs(app: typer.Typer) -> typer.Typer:
         call = _call(payload, param, None)
         emit(with_api(lambda client: client.templates.preview(template_id, call)))
 
+    @app.command("split-preview")
+    def split_preview(template_id: Id, payload: Payload = None, param: Params = None) -> None:
+        """Count the agendas that a run would be divided among; nothing is submitted."""
+        call = _call(payload, param, None)
+        emit(with_api(lambda client: client.templates.preview_split(template_id, call)))
+
+    return app
+
+
+def _health(app: typer.Typer) -> typer.Typer:
+    """The command that insights have besides."""
+
+    @app.command()
+    def health(
+        insight_id: Id,
+        coefficient: Annotated[float, typer.Argument(min=0, max=1, help="0 emits nothing.")],
+        ttl_s: Annotated[float, typer.Option(min=1, help="After so long it is void.")] = 300,
+        source: Annotated[str, typer.Option(help="Of several, the worst counts.")] = "manual",
+        reason: Annotated[str, typer.Option(help="Shown to whoever asks why.")] = "",
+    ) -> None:
+        """Report a value by which an insight's cap on agendas in flight is multiplied."""
+        ttl = timedelta(seconds=ttl_s)
+        emit(
+            with_api(
+                lambda client: client.insights.report_health(
+                    insight_id, coefficient, ttl=ttl, source=source, reason=reason
+                )
+            )
+        )
+
     return app
 
 
@@ -170,7 +201,7 @@ def _text(value: object) -> str:
 GROUPS: Final = (
     _group("customer"),
     _group("pool"),
-    _group("insight"),
+    _health(_group("insight")),
     _runs(_group("template")),
 )
 """One group of commands per kind."""

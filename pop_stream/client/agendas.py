@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +29,18 @@ _PAGE: Final = 500
 class AgendaCalls(Calls):
     """Submit, read and follow agendas and links."""
 
-    async def submit(self, submission: Submission) -> AcceptedAgenda:
+    async def submit(
+        self, submission: Submission, *, wait_for_space: timedelta = timedelta(0)
+    ) -> AcceptedAgenda:
         """Submit an agenda, or a template to run; returns once Kafka has acknowledged it.
 
         With an `id` it is sent again while the API does not answer, and is accepted once;
         without, it is not: it could run twice.
+
+        Args:
+            submission: One of either.
+            wait_for_space: How long the API may hold it back while its customer, or its
+                insight, has as much as it may; up to 30 s.
 
         Raises:
             ApiRefusedError: If it is not sound or fits no insight; `issues` say why.
@@ -43,8 +51,10 @@ class AgendaCalls(Calls):
         return await self._transport.post(
             AcceptedAgenda,
             "agendas",
+            query=_waiting(wait_for_space),
             body=to_json(submission),
             is_repeatable=is_named(submission),
+            extra_timeout=wait_for_space,
         )
 
     async def submit_many(self, submissions: Sequence[Submission]) -> SubmissionResults:
@@ -232,6 +242,11 @@ class AgendaCalls(Calls):
         async with aclosing(self._transport.follow("links", link_id, "events")) as events:
             async for event in events:
                 yield decoded(event.data, LinkView)
+
+
+def _waiting(wait_for_space: timedelta) -> Sequence[tuple[str, str]]:
+    seconds = wait_for_space.total_seconds()
+    return [("wait_for_space_s", f"{seconds:g}")] if seconds else []
 
 
 def _list(submissions: Sequence[Submission]) -> bytes:

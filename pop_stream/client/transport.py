@@ -211,6 +211,7 @@ class Transport:
         model: type[T],
         *parts: str,
         is_repeatable: bool,
+        query: Query = (),
         body: bytes | None = None,
         extra_timeout: timedelta = timedelta(0),
     ) -> T:
@@ -222,6 +223,7 @@ class Transport:
         call = Call(
             method="POST",
             path=path(*parts),
+            query=query,
             body=body,
             is_repeatable=is_repeatable,
             extra_timeout=extra_timeout,

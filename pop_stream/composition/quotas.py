@@ -7,7 +7,7 @@ from typing import Final
 
 from pop_stream.clock import WallClock
 from pop_stream.kafka.quota_gossip import QuotaGossip
-from pop_stream.model.ids import CustomerId
+from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
@@ -25,6 +25,7 @@ def quota_gossip_of(
     ledger = QuotaLedger(
         f"{part}-{secrets.token_hex(6)}",
         lambda one: definitions.current.customers.get(CustomerId(one)),
+        lambda one: definitions.current.insights.get(InsightId(one)),
     )
     return QuotaGossip(
         settings,

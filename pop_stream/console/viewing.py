@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -25,6 +26,9 @@ QUEUE_TTL_S: Final = 2.0
 
 QUEUE_WITHIN_S: Final = 2.0
 """A page that shows several queues waits no longer for one; it shows that it has no answer."""
+
+FINDINGS_TTL_S: Final = 60.0
+"""However many look, the doctor looks at the installation once in so long."""
 
 SAMPLES: Final = 60
 """Points of a sparkline."""
@@ -180,6 +184,31 @@ class QueueCache:
         return sample
 
 
+class FindingsCache:
+    """What the doctor found, looked at again at most once a minute while somebody looks.
+
+    No page waits for it: it takes seconds, and what is found comes with the next update.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._findings: Sequence[str] = ()
+        self._began_s = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+
+    def get(self, view: "PageView") -> Sequence[str]:
+        """What was found last; for a viewer who may ask the doctor."""
+        is_looking = self._looking is not None and not self._looking.done()
+        if not is_looking and self._now() - self._began_s > FINDINGS_TTL_S:
+            self._began_s = self._now()
+            self._looking = asyncio.create_task(self._look(view))
+        return self._findings
+
+    async def _look(self, view: "PageView") -> None:
+        with suppress(ApiError, NotFoundError):
+            self._findings = (await view.client.doctor()).findings
+
+
 @dataclass(frozen=True, slots=True)
 class PageView:
     """One look at a page.
@@ -189,6 +218,7 @@ class PageView:
         query: Of the page's address.
         parts: What the page's path names, by parameter.
         queues: What insights answered a moment ago.
+        findings: What the doctor found a moment ago.
     """
 
     session: Session
@@ -196,6 +226,7 @@ class PageView:
     query: MultiMapping[str]
     parts: dict[str, str]
     queues: QueueCache
+    findings: FindingsCache
 
     @property
     def caller(self) -> CallerView:

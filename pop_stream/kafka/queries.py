@@ -13,6 +13,7 @@ from pop_stream.kafka.lifecycle_reader import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.codec import decode_query_reply
 from pop_stream.model.events.scheduling import QueueDescribed, QueueQueried
 from pop_stream.model.events.schema_version import checked_value
@@ -73,6 +74,7 @@ class KafkaQueueQueries:
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
         weights: Mapping[str, float] | None = None,
+        dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         """See the port."""
         query = QueueQueried(
@@ -82,6 +84,7 @@ class KafkaQueueQueries:
             agenda_ids=tuple(agenda_ids),
             tracked_after=tracked_after,
             weights=dict(weights or {}),
+            dedupe=tuple(dedupe),
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         record = ready_record(

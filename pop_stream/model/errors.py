@@ -4,8 +4,11 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ IssuesError              refused, for reasons that are listed one by one
 │  ├─ SubmissionError       resending cannot help
 │  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
+│  │  │  └─ AdmissionDeniedError  …or enabled, or its customer given a label
 │  │  ├─ AgendaTooLargeError  …nor can anything but a smaller agenda
 │  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
+│  │  │  └─ InsightFullError   …the insight has
+│  │  ├─ DuplicateError     …but it may once the one with the same key has ended
 │  │  └─ CapacityError          …but it may later: the insight's scheduler has as much as it may
 │  ├─ DefinitionError       resending cannot help
 │  └─ QueryError            parameters of a list that cannot be used
@@ -84,6 +87,12 @@ class MissingDefinitionError(SubmissionError):
     """A sound submission was refused for want of a definition; resubmitting may help later."""
 
 
+class AdmissionDeniedError(MissingDefinitionError):
+    """A policy refused a sound submission; once definitions say otherwise it may pass."""
+
+    code: ClassVar[str] = "admission_denied"
+
+
 class AgendaTooLargeError(SubmissionError):
     """An agenda holds more bytes than one may.
 
@@ -129,6 +138,49 @@ class QuotaError(SubmissionError):
         super().__init__([Issue("customer_id", customer_id, why)])
         self.customer_id, self.quota = customer_id, quota
         self.limit, self.present = limit, present
+        self.retry_after_s = retry_after_s
+
+
+class InsightFullError(QuotaError):
+    """The insight has as much ready as it may, of all customers together.
+
+    Attributes:
+        insight_id: Which one.
+    """
+
+    code: ClassVar[str] = "insight_quota"
+
+    def __init__(
+        self, insight_id: str, *, limit: int, present: int, retry_after_s: float
+    ) -> None:
+        message = (
+            f"it has {present:,} ready agendas and may have {limit:,} (max_ready); send it "
+            "again once some were worked off"
+        )
+        SubmissionError.__init__(self, [Issue("insight_id", insight_id, message)])
+        self.customer_id, self.quota = "", "max_ready"
+        self.insight_id = insight_id
+        self.limit, self.present = limit, present
+        self.retry_after_s = retry_after_s
+
+
+class DuplicateError(SubmissionError):
+    """An agenda with the same deduplication key waits, runs, or has just run.
+
+    Attributes:
+        duplicate_of: Its id, as the submitter calls it.
+        retry_after_s: When trying again is worth it.
+    """
+
+    code: ClassVar[str] = "duplicate"
+
+    def __init__(self, duplicate_of: str, *, retry_after_s: float) -> None:
+        message = (
+            f"agenda {duplicate_of!r} has the same key and is not over; wait for it, or choose "
+            "another on_duplicate than refuse"
+        )
+        super().__init__([Issue("dedupe", duplicate_of, message)])
+        self.duplicate_of = duplicate_of
         self.retry_after_s = retry_after_s
 
 

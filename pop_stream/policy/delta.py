@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
-from typing import Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import field
 from msgspec.structs import replace
 
-from pop_stream.model.events.base import Struct
+from pop_stream.model.events.base import HealthValue, Struct
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 
 T = TypeVar("T")
@@ -28,6 +28,7 @@ class Overrides(Struct, frozen=True, array_like=True):
         deferrals: Attempts of this run that ended because operations wait for something; they
             do not count as attempts.
         waiting_since: When the first of them ended, in seconds since the epoch.
+        resolved: Operations that wait no more, at most `MAX_RESOLVED`.
     """
 
     due: float = 0.0
@@ -39,6 +40,7 @@ class Overrides(Struct, frozen=True, array_like=True):
     message: str = ""
     deferrals: int = 0
     waiting_since: float = 0.0
+    resolved: tuple[str, ...] = ()
 
 
 class AgendaRecord(Struct, frozen=True, array_like=True):
@@ -85,6 +87,19 @@ class FairnessState(Struct, frozen=True, array_like=True):
     division: int = 1
 
 
+class KeyEnd(Struct, frozen=True, array_like=True):
+    """The last run that ended of a deduplication key.
+
+    Attributes:
+        at: In seconds since the epoch.
+        until: From when on nobody needs to know; 0 of one that is not remembered any more.
+    """
+
+    agenda_id: str
+    at: float
+    until: float
+
+
 class Delta(Struct, frozen=True):
     """Values that replace what was known before; the newest delta is right.
 
@@ -104,6 +119,9 @@ class Delta(Struct, frozen=True):
             of their ends; 0 of one that is not remembered any more.
         series: By customer and series, the last position placed, in the order in which the
             series moved; -1 of one that is not remembered any more.
+        health: What was reported of the insight's health, by name; of one that is void and
+            not remembered any more, until 0.
+        key_ends: By deduplication key, the last run that ended, in the order of their ends.
     """
 
     presents: tuple[float, ...]
@@ -121,6 +139,8 @@ class Delta(Struct, frozen=True):
     usual: dict[str, float] = field(default_factory=dict)
     reruns: dict[str, int] = field(default_factory=dict)
     series: dict[str, int] = field(default_factory=dict)
+    health: dict[str, HealthValue] = field(default_factory=dict)
+    key_ends: dict[str, KeyEnd] = field(default_factory=dict)
 
     def split(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
@@ -128,37 +148,31 @@ class Delta(Struct, frozen=True):
         Applied one after the other they come to the same.
         """
         none = ((), (), ())
-        nothing = ((), (), (), (), ())
         places = zip_longest(
             chunked(self.records, most),
             chunked(self.gone.items(), most),
             _chunked_fairness(self.fairness, most),
             fillvalue=(),
         )
-        known = zip_longest(
-            chunked(self.learned.items(), most),
-            chunked(self.ratios.items(), most),
-            chunked(self.usual.items(), most),
-            chunked(self.reruns.items(), most),
-            chunked(self.series.items(), most),
-            fillvalue=(),
-        )
-        rows = [(place or none, one or nothing) for place, one in zip_longest(places, known)]
+        entries = [chunked(getattr(self, name).items(), most) for name in _CHUNKED]
+        known = zip_longest(*entries, fillvalue=())
+        rows = [(place or none, one or ()) for place, one in zip_longest(places, known)]
+        empty: dict[str, Any] = {name: {} for name in _CHUNKED}
         parts = [
             replace(
                 self,
                 records=tuple(records),
                 gone=dict(gone),
                 fairness=dict(fairness),
-                learned=dict(learned),
-                ratios=dict(ratios),
-                usual=dict(usual),
-                reruns=dict(reruns),
-                series=dict(series),
+                **empty | {name: dict(some) for name, some in zip(_CHUNKED, one, strict=False)},
             )
-            for (records, gone, fairness), (learned, ratios, usual, reruns, series) in rows
+            for (records, gone, fairness), one in rows
         ]
         return parts or [self]
+
+
+_CHUNKED: Final = ("learned", "ratios", "usual", "reruns", "series", "key_ends")
+"""Fields that may have many entries, in no relation to each other."""
 
 
 def chunked(items: Iterable[T], most: int) -> Iterator[list[T]]:

@@ -24,9 +24,8 @@ again: a target depth is found within seconds, and leases start at the restart.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -38,6 +37,7 @@ from pop_stream.model.events.scheduling import (
     EmissionLimit,
     InsightAgendasRouted,
     InsightAttemptsReported,
+    InsightHealth,
     InsightTick,
     QueuedAgendaStatus,
     QueueDescribed,
@@ -49,81 +49,22 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
-from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.backlog.outbox import OutboxBatch
+from pop_stream.policy.backlog.reports import apply_relayed, apply_tick
 from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.flow_control import emission_gate, forecast, what_if
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
 from pop_stream.policy.flow_control.worker_demand import worker_demand
+from pop_stream.policy.rounds import Effects, FairnessFigures, PlacedPage, PlannedRound
 
 _LEAST_WEIGHT: Final = 1e-6
 _FIGURES_TTL_S: Final = 1.0
 _MAX_FIGURES_TTL_S: Final = 10.0
 _CUSTOMERS_PER_TTL_SECOND: Final = 100
-
-
-class PlacedPage(NamedTuple):
-    """A page that an event added to the backlog, to be written before the event's delta.
-
-    Attributes:
-        bodies: The agendas that were new, as they came, in the order of the page's slots.
-    """
-
-    number: int
-    bodies: Sequence[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """What an event calls for beside its change of the backlog.
-
-    Attributes:
-        page: Of the agendas it brought; None if none was new.
-        reply: To the query it was.
-    """
-
-    page: PlacedPage | None = None
-    reply: QueueDescribed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRound:
-    """A round of one insight.
-
-    Attributes:
-        at: Its instant.
-        slots: How many agendas it could choose.
-        depth: What was out before it.
-        chosen: In order of emission; they count as out already.
-    """
-
-    at: float
-    slots: int
-    depth: CurrentDepth
-    chosen: Sequence[ChosenAgenda]
-
-
-@dataclass(frozen=True, slots=True)
-class FairnessFigures:
-    """Figures that cost a look at every customer, so they are computed now and then.
-
-    Attributes:
-        at: The instant they are of.
-        mean_service: Recent worker-seconds per weight of customers that may go.
-        weight: Of all customers with agendas that may go, or are out.
-        gap: Widest difference of what customers were given per weight, delivered and out.
-        bound: What `gap` could not exceed at that instant.
-        customers: How many were looked at.
-    """
-
-    at: float
-    mean_service: float
-    weight: float
-    gap: float
-    bound: float
-    customers: int
 
 
 class InsightScheduler:
@@ -155,6 +96,8 @@ class InsightScheduler:
         self._lag: tuple[int, int] | None = None
         self._slots = HeldSlots()
         self._figures: FairnessFigures | None = None
+        self._health = HEALTHY
+        self._usual = 0
 
     @property
     def insight(self) -> Insight:
@@ -195,8 +138,11 @@ class InsightScheduler:
                 if event.lag is not None and event.emitted is not None:
                     self._lag = (event.lag, event.emitted)
                 apply_tick(self.backlog, event, now)
+            case InsightHealth():
+                self.backlog.report_health(event.source, event.value, now)
             case QueueQueried():
                 reply = self._describe(event, now, limited_by)
+                reply = self._with_admission(reply, event, now)
                 return Effects(reply=replace(reply, forecast=self._forecast(event, now)))
         return _NO_EFFECTS
 
@@ -220,6 +166,7 @@ class InsightScheduler:
         self._slots.count(backlog.in_flight, backlog.unclaimed, now)
         self._slots.note_claims(backlog.claimed, backlog.unclaimed, now)
         backlog.apply_due(now)
+        self.refresh_health(now)
         counts = FlowCounts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
@@ -256,7 +203,38 @@ class InsightScheduler:
             self.depth,
             self.target_depth,
             idle_returners=self.backlog.queue.idle_returners,
+            cap=self.in_flight_cap,
         )
+
+    def refresh_health(self, now: float) -> None:
+        """Take up the health coefficient of this instant; `advance_to` does so, too.
+
+        Whoever asks for the budget between two rounds calls it before: values become void, and
+        what is counted fades, without any event.
+        """
+        self._health = self.backlog.health.at(now, self.insight.health)
+        if self._health is HEALTHY:
+            self._usual = max(self.backlog.in_flight, self._usual - self._usual // 64)
+
+    @property
+    def health(self) -> HealthCoefficient:
+        """As of the last `advance_to` or `refresh_health`."""
+        return self._health
+
+    @property
+    def in_flight_cap(self) -> int | None:
+        """Most that may be in flight, by definition and health; None for no cap."""
+        return emission_gate.in_flight_cap(self.insight, self._health, usual=self._usual)
+
+    @property
+    def own_limit(self) -> EmissionLimit:
+        """What of its own keeps it from emitting, beside the depth of its topic."""
+        if self.insight.paused:
+            return "paused"
+        cap = self.in_flight_cap
+        if cap is None or self.backlog.in_flight < cap:
+            return ""
+        return "max_in_flight" if cap == self.insight.max_in_flight else "health"
 
     def pool_demand(self, now: float, *, by_customers: bool = False) -> PoolDemand:
         """What is out, and what could be emitted now; one that lends slots wants no more.
@@ -396,6 +374,8 @@ class InsightScheduler:
             partition=partition,
             offset=offset,
             definitions=definitions,
+            health=self._health.shown,
+            health_by=self._health.by,
         )
 
     def _why_waiting(self, planned: PlannedRound, limited_by: EmissionLimit) -> str:
@@ -450,6 +430,21 @@ class InsightScheduler:
     def _forecast(self, query: QueueQueried, now: float) -> QueueForecast | None:
         rate_per_s = self._rate_per_s
         return what_if.forecast(self.backlog, query.weights, now=now, rate_per_s=rate_per_s)
+
+    def _with_admission(
+        self, described: QueueDescribed, query: QueueQueried, now: float
+    ) -> QueueDescribed:
+        """With what is reported of its health, and what would be a duplicate now."""
+        said = self.backlog.health.all().get(self._health.by)
+        found = (self.backlog.duplicates.of(one, now) for one in query.dedupe)
+        return replace(
+            described,
+            duplicates=tuple(one for one in found if one is not None),
+            health=self._health.shown,
+            health_by=self._health.by,
+            health_reason=said.reason if said else "",
+            health_until=datetime.fromtimestamp(said.until, UTC) if said else None,
+        )
 
     def _position(self, agenda_id: str, now: float) -> QueuedAgendaStatus:
         return forecast.agenda_position(

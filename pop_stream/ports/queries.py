@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import QueueDescribed
 
 
@@ -16,6 +17,7 @@ class QueueQueries(Protocol):
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
         weights: Mapping[str, float] | None = None,
+        dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         """The state of an insight's queue, and of an agenda in it if one is named.
 
@@ -27,6 +29,8 @@ class QueueQueries(Protocol):
             tracked_after: The reply also lists agendas that the scheduler holds after this
                 place, as many as fit; -1 begins with the first, None lists none.
             weights: Other weights of some customers, for a forecast of who would start when.
+            dedupe: The reply says for which of these an agenda that came now would be a
+                duplicate; at most `MAX_QUERIED_AGENDAS`.
 
         Raises:
             UnavailableError: If no scheduler answers in time.

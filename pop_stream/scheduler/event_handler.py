@@ -132,6 +132,7 @@ class ReadyEventHandler:
         if not self._registry.is_up_to_date:
             return True
         now = self._clock.now().timestamp()
+        owned.scheduler.refresh_health(now)
         return owned.scheduler.budget() > 0 and owned.backlog.queue.may_pick(now)
 
     def changed_divisions(self) -> Mapping[str, Mapping[str, int]]:

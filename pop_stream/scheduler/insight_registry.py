@@ -232,11 +232,8 @@ class InsightRegistry:
         """What limits the insight, apart from its topic's depth and its customers."""
         if not owned.backlog.ready:
             return ""
-        if owned.backlog.insight.paused:
-            return "paused"
-        cap = owned.backlog.insight.max_in_flight
-        if cap is not None and owned.backlog.in_flight >= cap:
-            return "max_in_flight"
+        if limit := owned.scheduler.own_limit:
+            return limit
         return (
             "pool"
             if owned.scheduler.budget() > 0 and self.budget_within_pool(owned, 1) <= 0

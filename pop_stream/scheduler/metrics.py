@@ -64,6 +64,11 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[OwnedInsight, datetime
         lambda owned, _: owned.backlog.mean_wait.mean_s,
     ),
     (
+        "health",
+        "By what the cap on agendas in flight is multiplied",
+        lambda owned, _: owned.scheduler.health.coefficient,
+    ),
+    (
         "oldest_wait_seconds",
         "For how long the oldest ready agenda has been accepted",
         lambda owned, now: owned.backlog.oldest_wait_s(now.timestamp()),

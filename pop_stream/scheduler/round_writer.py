@@ -35,7 +35,7 @@ from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda, Route
 from pop_stream.policy.backlog.agenda_index import ChosenAgenda, page_and_slot
 from pop_stream.policy.backlog.outbox import OutboxBatch
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth
-from pop_stream.policy.insight_scheduler import PlannedRound
+from pop_stream.policy.rounds import PlannedRound
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
@@ -171,6 +171,7 @@ def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> 
         agenda=Raw(routed.agenda),
         run_from=_run_from(routed) if chosen.attempt > 1 else 0,
         deferrals=waits.deferrals,
+        resolved=waits.resolved,
         waiting_since=datetime.fromtimestamp(since, UTC) if since else None,
     )
 

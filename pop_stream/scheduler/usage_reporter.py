@@ -19,7 +19,13 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.policy.ingress.quotas import FULL_REPORT_INTERVAL_S
-from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, capacity_limits, chunks
+from pop_stream.policy.ingress.usage import (
+    MemoryLoad,
+    UsageDelta,
+    capacity_limits,
+    chunks,
+    insight_account,
+)
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
@@ -59,12 +65,12 @@ class _ReportedUsage:
 class UsageReporter:
     """Reports four times a second what changed.
 
-    Nothing is reported while no customer has a quota and the process is far from its limit.
+    Nothing is reported while nobody has a quota and the process is far from its limit.
 
     Args:
         handler: Whose insights.
         publisher: Of the reports.
-        definitions: Which customers have a quota.
+        definitions: Which customers and insights have a quota.
         clock: For instants.
         topics: Names of topics.
         limit: Most agendas and bytes that the process takes.
@@ -88,7 +94,7 @@ class UsageReporter:
         self._limit = limit
         self._reported: dict[str, _ReportedUsage] = {}
         self._applied_definitions: Definitions | None = None
-        self._customers_with_quota: frozenset[str] = frozenset()
+        self._accounts_with_quota: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Report until cancelled; after a failed publication the next reports are complete."""
@@ -128,7 +134,7 @@ class UsageReporter:
     ) -> Sequence[BacklogUsage]:
         reported = self._reported.get(owned.insight_id)
         if reported is None:
-            if capacity_limit is None and not self._customers_with_quota:
+            if capacity_limit is None and not self._accounts_with_quota:
                 return []
             reported = self._reported[owned.insight_id] = _ReportedUsage(owned)
         now = self._clock.now()
@@ -136,7 +142,7 @@ class UsageReporter:
         if is_complete:
             reported.full_report_at = now.timestamp()
         counts = self._counts_to_report(owned, reported, is_complete=is_complete)
-        has_quotas = bool(self._customers_with_quota)
+        has_quotas = bool(self._accounts_with_quota)
         placed_offsets = dict(owned.backlog.placed_offsets) if has_quotas else {}
         others = (placed_offsets, capacity_limit)
         if not (is_complete or counts) and others == reported.others:
@@ -157,17 +163,18 @@ class UsageReporter:
     def _counts_to_report(
         self, owned: OwnedInsight, reported: _ReportedUsage, *, is_complete: bool
     ) -> Mapping[str, int]:
-        """By customer with a quota, how many agendas are ready: all, or what changed."""
-        index = owned.backlog.index
+        """By account with a quota, how many agendas are ready: all, or what changed."""
+        index, account = owned.backlog.index, insight_account(owned.insight_id)
         changed = index.drain_moved()
         if is_complete:
-            customers = self._customers_with_quota & {*index.pending_by_customer}
-            return reported.changes.complete(
-                {one: index.pending_by_customer.get(one, 0) for one in customers}
-            )
-        return reported.changes.take_changed(
-            index.pending_by_customer, changed & self._customers_with_quota
-        )
+            changed = {*index.pending_by_customer}
+        named = self._accounts_with_quota & (changed | {account})
+        counts = {one: index.pending_by_customer.get(one, 0) for one in named}
+        if account in named:
+            counts[account] = index.pending
+        if is_complete:
+            return reported.changes.complete(counts)
+        return reported.changes.take_changed(counts, named)
 
     def _is_full_report_due(self, reported: _ReportedUsage, now: float) -> bool:
         if reported.full_report_at is None:
@@ -178,14 +185,16 @@ class UsageReporter:
     def _apply_definitions(self) -> None:
         current = self._definitions.current
         applied = self._applied_definitions
-        if applied is not None and current.customers is applied.customers:
+        if applied is not None and current.schedules_like(applied):
             return
         self._applied_definitions = current
+        customers, insights = current.customers.values(), current.insights.values()
         with_quota = frozenset(
-            one.id for one in current.customers.values() if one.max_ready is not None
+            [one.id for one in customers if one.max_ready is not None]
+            + [insight_account(one.id) for one in insights if one.max_ready is not None]
         )
-        if with_quota != self._customers_with_quota:
-            self._customers_with_quota, self._reported = with_quota, {}
+        if with_quota != self._accounts_with_quota:
+            self._accounts_with_quota, self._reported = with_quota, {}
 
 
 def _load(owned: OwnedInsight) -> MemoryLoad:

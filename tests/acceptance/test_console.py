@@ -19,7 +19,9 @@ from console_stack import (
     console_stack,
     failing,
 )
+from oidc_issuer import oidc_issuer
 from playwright.async_api import Page, expect
+from pydantic import SecretStr
 
 from pop_stream.composition.api import run_api
 
@@ -43,6 +45,13 @@ PAGES = (
     "/ui/agendas/held",
     "/ui/agendas/none",
     "/ui/agendas?state=lost",
+    "/ui/dead-letters",
+    "/ui/dead-letters?kind=lost",
+    "/ui/dead-letters/00000000000000000000",
+    "/ui/pullers",
+    "/ui/keys",
+    "/ui/audit",
+    "/ui/doctor",
 )
 
 IS_WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -160,6 +169,40 @@ async def test_an_expired_session_takes_the_page_away_and_leads_back_to_it(syste
             stop.set()
 
 
+async def test_a_viewer_signs_in_at_an_issuer_of_another_site(system, unused_tcp_port):
+    """The cookie is strict, and the viewer comes back from a page of the issuer's."""
+    console = f"http://127.0.0.1:{unused_tcp_port}"
+    async with oidc_issuer() as issuer, asyncio.TaskGroup() as tasks:
+        issuer.url = issuer.url.replace("127.0.0.1", "localhost")
+        issuer.redirect_url = f"{console}/ui/sign-in/callback"
+        settings = system.settings.model_copy(
+            update={
+                "http_port": unused_tcp_port,
+                "auth": "required",
+                "jwt_issuer": issuer.url,
+                "jwt_audience": issuer.client_id,
+                "jwt_jwks": f"{issuer.url}/jwks",
+                "oidc_issuer": issuer.url,
+                "oidc_client_id": issuer.client_id,
+                "oidc_client_secret": SecretStr(issuer.client_secret),
+                "oidc_redirect_url": issuer.redirect_url,
+            }
+        )
+        stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
+        tasks.create_task(run_api(settings, stop, url.set_result))
+        try:
+            await url
+            async with system.viewer(None, url=console) as page:
+                await page.goto("/ui/agendas?state=failed")
+                await page.get_by_role("link", name="Sign in at").click()
+                await page.wait_for_url("**/ui/agendas?state=failed")
+                names = await page.locator("tbody th").all_inner_texts()
+                assert "failed" in names
+                assert "beta-failed" not in names
+        finally:
+            stop.set()
+
+
 # ---- what is done ----
 
 
@@ -259,6 +302,34 @@ async def test_a_page_changes_while_one_looks_and_keeps_what_is_typed(system, op
         await client.hold("watched")
     await expect(operator.locator(".lead .state")).to_contain_text("held")
     assert await reason.input_value() == "half a sen"
+
+
+async def test_a_dead_letter_is_found_and_redriven(system, operator):
+    await system.submit(failing("act-letter"))
+    await system.in_state("act-letter", "failed")
+    letter = operator.get_by_role("region", name="Table of letters").get_by_role("link").first
+    await operator.goto("/ui/dead-letters?agenda_id=act-letter")
+    await expect(letter).to_be_visible()  # the page is live
+    await letter.click()
+    assert await violations(operator) == ""
+    await operator.get_by_label("Reason to redrive").fill("the disk is back")
+    await operator.get_by_role("button", name="Redrive").click()
+    await expect(operator.get_by_text("It is redriven")).to_be_visible()
+    await operator.goto("/ui/audit?kind=dead-letters")
+    await expect(operator.get_by_role("cell", name="commanded").first).to_be_visible()
+
+
+async def test_a_key_is_made_shown_once_and_revoked(operator):
+    await operator.goto("/ui/keys")
+    await operator.get_by_label("What it is for").fill("a browser's")
+    await operator.get_by_role("button", name="Make it").click()
+    await expect(operator.get_by_label("Token")).to_contain_text("pop_")
+    assert await violations(operator) == ""
+    await operator.get_by_role("link", name="All keys").click()
+    row = operator.get_by_role("row").filter(has_text="a browser's")
+    await row.get_by_role("button", name="Revoke").click()
+    await expect(operator.get_by_text("The key is revoked")).to_be_visible()
+    await expect(row).to_contain_text("revoked")
 
 
 async def test_keys_lead_to_pages(operator):

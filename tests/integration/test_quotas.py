@@ -33,6 +33,9 @@ PATIENCE_S = 60
 REPORTED_S = 1.0  # two reports and two reads
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
 LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4)
+SHALLOW = Insight(
+    id="shallow", mappers=Mappers(operation_types=("rare",)), max_ready=10, paused=True
+)
 
 
 class World:
@@ -52,17 +55,20 @@ class World:
             got = await response.json(content_type=None)
             return got.get("accepted", 0), response.status, got, response.headers
 
-    async def send(self, customer_id, count):
+    async def send(self, customer_id, count, kind="noop"):
         """Submit over Kafka, one record each."""
-        value = json.dumps(agenda(customer_id)).encode()
+        value = json.dumps(agenda(customer_id, kind)).encode()
         record = Record(self.topics.submissions, None, value)
         await self.publisher.publish([record] * count)
 
+    async def queue(self, insight_id="media"):
+        url = f"{self.urls[0]}/v1/insights/{insight_id}/queue"
+        async with self.session.get(url) as response:
+            return await response.json(content_type=None)
+
     async def ready(self, customer_id):
         """What ingresses and schedulers have: settled, as the API shows it."""
-        url = f"{self.urls[0]}/v1/insights/media/queue"
-        async with self.session.get(url) as response:
-            got = await response.json(content_type=None)
+        got = await self.queue()
         shown = {one["customer_id"]: one["ready"] for one in got.get("customers", ())}
         return shown.get(customer_id, 0)
 
@@ -119,7 +125,7 @@ async def world(servers, tmp_path_factory):
         publisher = await enter(connections.publisher(settings, client_id="test"))
         few = [Customer(id=f"few-{n}", max_ready=20, paused=True) for n in range(3)]
         slow = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)
-        defined = [MEDIA, LARGE, *few, slow]
+        defined = [MEDIA, LARGE, SHALLOW, *few, slow]
         names = Topics(settings.topic_prefix)
         await publish_definitions(publisher, names, defined, Definitions())
         stop = asyncio.Event()
@@ -206,6 +212,46 @@ async def test_what_ingest_accepted_before_it_was_killed_is_routed_by_the_next(w
         if isinstance(event, AgendaRefused)
     ]
     assert not accepted & {*late}
+
+
+async def test_an_insight_takes_so_many_over_all_entry_points_and_lets_priority_1_pass(world):
+    async with process("run_ingest", world.settings):
+        assert (await world.post(0, "one", 6, "rare"))[0] == 6
+        await asyncio.sleep(scaled(REPORTED_S))
+        assert (await world.post(1, "two", 6, "rare"))[0] == 4
+        async with within(PATIENCE_S):
+            while (await world.queue("shallow")).get("ready") != 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(scaled(REPORTED_S))
+        _, status, got, headers = await world.post(0, "three", 1, "rare")
+        assert (status, got["code"], int(headers["Retry-After"]) > 0) == (
+            429, "insight_quota", True,
+        )  # fmt: skip
+        assert (got["insight_id"], got["limit"], got["present"]) == ("shallow", 10, 10)
+        await world.send("four", 2, "rare")
+        found = await world.letters("shallow", 2)  # what the reason names
+        assert {one.code for one in found} == {"insight_quota"}
+        urgent = agenda("three", "rare") | {"priority": 1}
+        async with world.session.post(f"{world.urls[0]}/v1/agendas", json=urgent) as response:
+            assert response.status == 202
+        async with within(PATIENCE_S):
+            while (shown := await world.queue("shallow")).get("ready") != 11:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert shown["limited_by"] == "paused"
+
+
+async def test_a_reported_health_is_in_force_until_it_is_void(world):
+    url = f"{world.urls[0]}/v1/insights/media/health"
+    report = {"coefficient": 0, "ttl_s": scaled(3), "source": "disk", "reason": "full"}
+    async with world.session.put(url, json=report) as response:
+        assert response.status == 202
+    async with within(PATIENCE_S):
+        while (shown := await world.queue()).get("health_by") != "disk":  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert (shown["health"], shown["health_reason"], shown["slots"]) == (0, "full", 0)
+    async with within(PATIENCE_S):  # nobody takes it back
+        while (await world.queue()).get("health") != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 async def test_a_full_scheduler_closes_its_large_insights(world):

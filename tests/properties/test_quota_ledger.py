@@ -77,11 +77,11 @@ class World:
             assert total <= BURST + RATE_PER_S * self.now_s - 1 + unheard + 1e-6
         self.submissions.append(name)
         if name == "ingest":
-            ledger.record_position("c", (offset, 0), lane=("media", 0))
+            ledger.record_position("c", "media", (offset, 0), lane=("media", 0))
             self.taken_in = offset + 1
             ledger.mark_processed({0: self.taken_in})
         else:
-            ledger.record_position("c", (offset, 0), lane=0)
+            ledger.record_position("c", "media", (offset, 0), lane=0)
 
     def refused(self, name, error):
         """Never while all reports have arrived and there is room."""
@@ -91,8 +91,8 @@ class World:
     def take_in(self, most):
         ledger = self.ledgers["ingest"]
         for _ in range(min(most, len(self.submissions) - self.taken_in)):
-            ledger.count_admitted("c")
-            ledger.record_position("c", (self.taken_in, 0), lane=("media", 0))
+            ledger.count_admitted("c", "media")
+            ledger.record_position("c", "media", (self.taken_in, 0), lane=("media", 0))
             self.taken_in += 1
         ledger.mark_processed({0: self.taken_in})
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from pop_stream.kafka.publisher import check_sizes
 from pop_stream.model.definitions import Definitions, GroupType
 from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.base import DedupeRule, Duplicate
 from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda, QueueDescribed
 from pop_stream.model.ids import InsightId
 from pop_stream.model.partitioning import partition_of
@@ -127,10 +128,15 @@ class FixedDefinitions:
 
 @dataclass
 class FixedQueryReplies:
-    """Answers that a test sets by hand, by insight and agenda."""
+    """Answers that a test sets by hand, by insight and agenda.
+
+    Attributes:
+        duplicates: By deduplication key, what is there; None while no scheduler answers.
+    """
 
     by_question: dict[tuple[str, str], QueueDescribed] = field(default_factory=dict)
     asked_weights: list[Mapping[str, float] | None] = field(default_factory=list)
+    duplicates: dict[str, Duplicate] | None = field(default_factory=dict)
 
     async def ask(
         self,
@@ -139,8 +145,25 @@ class FixedQueryReplies:
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
         weights: Mapping[str, float] | None = None,
+        dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         self.asked_weights.append(weights)
+        if dedupe and self.duplicates is not None:
+            known = self.duplicates
+            return QueueDescribed(
+                insight_id=insight_id,
+                query_id="q",
+                at=datetime(2026, 1, 1, tzinfo=UTC),
+                algorithm="fifo",
+                ready=0,
+                lag=0,
+                in_flight=0,
+                slots=0,
+                target=0,
+                rate_per_s=0.0,
+                customers=(),
+                duplicates=tuple(known[one.key] for one in dedupe if one.key in known),
+            )
         try:
             return self.by_question[insight_id, agenda_id]
         except KeyError:

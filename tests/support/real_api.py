@@ -20,6 +20,7 @@ from pop_stream.client import Client
 from pop_stream.clock import WallClock
 from pop_stream.composition.api import open_ports
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.forecast import QueueForecast
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 from pop_stream.model.events.scheduling import QueueDescribed
@@ -58,6 +59,7 @@ class IdleScheduler:
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
         weights: Mapping[str, float] | None = None,
+        dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         return QueueDescribed(
             insight_id=insight_id,

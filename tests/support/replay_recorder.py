@@ -17,7 +17,8 @@ from pop_stream.model.events.scheduling import (
     RoundDecided,
 )
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.reports import apply_relayed, apply_tick
 from pop_stream.policy.fairness.flow import Share
 
 

@@ -25,8 +25,10 @@ from pop_stream.api_models.problems import Problem
 from pop_stream.model.errors import (
     CapacityError,
     DefinitionError,
+    DuplicateError,
     ExistsError,
     ForbiddenError,
+    InsightFullError,
     InUseError,
     IssuesError,
     KeyStateError,
@@ -78,6 +80,7 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     KeyStateError: HTTPStatus.CONFLICT,
     IdConflictError: HTTPStatus.CONFLICT,
     QuotaError: HTTPStatus.TOO_MANY_REQUESTS,
+    DuplicateError: HTTPStatus.CONFLICT,
     CapacityError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -108,7 +111,7 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     headers: dict[str, str] = {}
     if isinstance(error, UnavailableError | CapacityError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(error, QuotaError | RateLimitError):
+    if isinstance(error, QuotaError | RateLimitError | DuplicateError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = 'Bearer realm="pop_stream"'
@@ -223,6 +226,8 @@ def _detail(error: PopStreamError) -> str:
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  # one for each
     match error:
+        case DuplicateError():
+            return {"issues": error.issues, "duplicate_of": error.duplicate_of}
         case IssuesError():
             return {"issues": error.issues, **_excess(error)}
         case InUseError():
@@ -246,6 +251,8 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  #
 def _excess(error: PopStreamError) -> Mapping[str, Any]:
     """What there is too much of, for an error's text."""
     match error:
+        case InsightFullError():
+            whose = {"insight_id": error.insight_id, "quota": error.quota}
         case QuotaError():
             whose = {"customer_id": error.customer_id, "quota": error.quota}
         case CapacityError():

@@ -18,7 +18,7 @@ from pop_stream.api.http.errors import (
 )
 from pop_stream.api.http.route import EVENT_STREAM, READ_ERRORS, Route, RouteResponse
 from pop_stream.api.owners import Owners
-from pop_stream.api.submissions.submissions import SubmissionEndpoints
+from pop_stream.api.submissions.submissions import WAIT_FOR_SPACE, SubmissionEndpoints
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.api_models.commands import (
     AgendaList,
@@ -35,6 +35,7 @@ from pop_stream.api_models.submissions import AcceptedAgenda, SubmissionResults
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.errors import (
     CapacityError,
+    DuplicateError,
     ForbiddenError,
     QuotaError,
     RateLimitError,
@@ -83,11 +84,14 @@ def _submit(submissions: SubmissionEndpoints) -> Route:
             SubmissionError,
             ForbiddenError,
             IdConflictError,
+            DuplicateError,
             QuotaError,
             CapacityError,
             NoneAcceptedError,
+            InvalidError,
             UnavailableError,
         ),
+        query=(WAIT_FOR_SPACE,),
         body_models=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
         access=Access(role=Role.SUBMIT),
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from pop_stream.api.agendas.queries import QueueEndpoints
+from pop_stream.api.definitions.insight_health import HealthReport, InsightHealthEndpoints
 from pop_stream.api.definitions.models import DEFINED, NAMES, PAGES, PATCHES
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.access import Access, read_access
@@ -26,13 +27,20 @@ from pop_stream.api.http.route import (
 )
 from pop_stream.api.owners import Owners
 from pop_stream.api.submissions.resubmissions import Resubmission, ResubmissionEndpoints
+from pop_stream.api.submissions.submissions import WAIT_FOR_SPACE
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
-from pop_stream.api_models.queues import ForecastRequest, ForecastView, QueueView
+from pop_stream.api_models.queues import (
+    ForecastRequest,
+    ForecastView,
+    HealthReportView,
+    QueueView,
+)
 from pop_stream.api_models.submissions import (
     AcceptedAgenda,
     Preview,
     Resubmitted,
     RouteExplanation,
+    SplitPreview,
 )
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definition_lists import DEFAULT_LIMIT, MAX_LISTED, fields_of
@@ -40,6 +48,7 @@ from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.errors import (
     CapacityError,
     DefinitionError,
+    DuplicateError,
     ExistsError,
     ForbiddenError,
     InUseError,
@@ -91,11 +100,13 @@ def definition_routes(
     owners: Owners,
     resources: Mapping[Kind, DefinitionEndpoints],
     queue_endpoints: QueueEndpoints,
+    insight_health: InsightHealthEndpoints,
 ) -> tuple[Route, ...]:
-    """Definitions of all kinds, and the queues of insights."""
+    """Definitions of all kinds, and the queues and the health of insights."""
     return (
         *(route for one in resources.values() for route in _definition_routes(owners, one)),
         *_queue_routes(owners, queue_endpoints),
+        _health_route(owners, insight_health),
     )
 
 
@@ -306,6 +317,20 @@ def _queue_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Rout
     )
 
 
+def _health_route(owners: Owners, insight_health: InsightHealthEndpoints) -> Route:
+    return Route(
+        "PUT",
+        "/v1/insights/{insight_id}/health",
+        insight_health.put,
+        "putInsightHealth",
+        "Report a value of an insight's health, by which its cap in flight is multiplied",
+        (RouteResponse("Passed on.", (HealthReportView,), HTTPStatus.ACCEPTED),),
+        (*BODY_ERRORS, InvalidError, *READ_ERRORS, ForbiddenError),
+        body_models=(HealthReport,),
+        access=Access(role=Role.OPERATE, path_object=owners.insight, changes=True),
+    )
+
+
 _RUN_ERRORS: Final = (
     *BODY_ERRORS,
     SubmissionError,
@@ -320,6 +345,7 @@ def template_routes(
     """Run a template, preview a run, explain a route, try refused agendas again."""
     return (
         *_run_routes(owners, runs),
+        _split_route(owners, runs),
         *_explain_routes(owners, runs),
         _resubmission_route(resubmissions),
     )
@@ -340,8 +366,17 @@ def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]
             "runTemplate",
             "Submit the agenda that a template makes of a payload and parameters",
             (accepted,),
-            (*_RUN_ERRORS, NotFoundError, IdConflictError, QuotaError, CapacityError),
+            (
+                *_RUN_ERRORS,
+                InvalidError,
+                NotFoundError,
+                IdConflictError,
+                DuplicateError,
+                QuotaError,
+                CapacityError,
+            ),
             body_models=(TEMPLATE_CALL,),
+            query=(WAIT_FOR_SPACE,),
             access=Access(role=Role.SUBMIT, path_object=template),
         ),
         Route(
@@ -355,6 +390,20 @@ def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]
             body_models=(TEMPLATE_CALL,),
             access=read_access(template),
         ),
+    )
+
+
+def _split_route(owners: Owners, runs: TemplateRunEndpoints) -> Route:
+    return Route(
+        "POST",
+        "/v1/agenda-templates/{template_id}/split-preview",
+        runs.preview_split,
+        "previewSplit",
+        "Count the agendas that a run would be divided among; nothing is submitted",
+        (RouteResponse("The children.", (SplitPreview,)),),
+        (*_RUN_ERRORS, NotFoundError),
+        body_models=(TEMPLATE_CALL,),
+        access=read_access(owners.defined("template")),
     )
 
 

@@ -15,33 +15,55 @@ from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
+from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
-from pop_stream.api.health import HealthEndpoints
+from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
 from pop_stream.api.http.errors import NotReadyError
 from pop_stream.api.http.route import Route, RouteResponse
 from pop_stream.api.http.server import Metrics
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
+from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.agendas import agenda_routes, command_routes
 from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
-from pop_stream.api.routes.pulls import pull_routes
+from pop_stream.api.routes.pulls import pull_routes, puller_route
+from pop_stream.api.routes.waits import wait_routes
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
-from pop_stream.api_models.base import Health, Readiness
+from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
+from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.model.definitions import Kind
+from pop_stream.model.errors import UnavailableError
 from pop_stream.model.identity import Role
 
 
 def service_routes(
-    health: HealthEndpoints, metrics: Metrics, document: Handler
+    health: HealthEndpoints, doctor: DoctorEndpoints, metrics: Metrics, document: Handler
 ) -> tuple[Route, ...]:
-    """Probes, metrics and the document."""
-    return (*_probe_routes(health), *_description_routes(metrics, document))
+    """Probes, the doctor, metrics and the document."""
+    return (
+        *_probe_routes(health),
+        _doctor_route(doctor),
+        *_description_routes(metrics, document),
+    )
+
+
+def _doctor_route(doctor: DoctorEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/doctor",
+        doctor.get,
+        "examine",
+        "What is wrong with the installation, in words, as `pop-stream doctor` says it",
+        (RouteResponse("The findings; none if all is well.", (DoctorReport,)),),
+        (UnavailableError,),
+        access=Access(role=Role.ADMIN, operators_only=True),
+    )
 
 
 def _probe_routes(health: HealthEndpoints) -> tuple[Route, ...]:
@@ -101,15 +123,20 @@ class Endpoints:
     commands: CommandEndpoints
     lists: AgendaListEndpoints
     pulls: PullEndpoints
+    pullers: PullerEndpoints
     queue_endpoints: QueueEndpoints
+    insight_health: InsightHealthEndpoints
     streams: StreamEndpoints
     health: HealthEndpoints
+    doctor: DoctorEndpoints
     definitions: Mapping[Kind, DefinitionEndpoints]
     template_runs: TemplateRunEndpoints
     resubmissions: ResubmissionEndpoints
     keys: KeyEndpoints
     audit: AuditEndpoints
     dead_letters: DeadLetterEndpoints
+    signals: SignalEndpoints
+    decisions: DecisionEndpoints
     metrics: Metrics
     document: Handler
 
@@ -125,12 +152,21 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
             endpoints.queue_endpoints,
         ),
         *command_routes(endpoints.owners, endpoints.commands, endpoints.lists),
-        *definition_routes(endpoints.owners, endpoints.definitions, endpoints.queue_endpoints),
+        *definition_routes(
+            endpoints.owners,
+            endpoints.definitions,
+            endpoints.queue_endpoints,
+            endpoints.insight_health,
+        ),
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
+        *wait_routes(endpoints.owners, endpoints.signals, endpoints.decisions),
         *pull_routes(endpoints.owners, endpoints.pulls),
-        *service_routes(endpoints.health, endpoints.metrics, endpoints.document),
+        puller_route(endpoints.pullers),
+        *service_routes(
+            endpoints.health, endpoints.doctor, endpoints.metrics, endpoints.document
+        ),
     )
 
 

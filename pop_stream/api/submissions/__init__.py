@@ -6,8 +6,9 @@ alone:
 1. `validator.py` parses and validates by the definitions in force, and routes to an insight.
 2. `repeats.py` looks the id up: what this process accepted lately, and what Postgres knows. The
    same content again is answered as before, other content under a known id is 409.
-3. `submissions.SubmissionQuota` admits it or answers 429 with when to come back.
-4. It is published to `pop.submissions`, and 202 follows the broker's acknowledgement.
+3. `duplicates.py` asks the scheduler about what wants to be refused as a duplicate: 409.
+4. `submissions.SubmissionQuota` admits it or answers 429 with when to come back.
+5. It is published to `pop.submissions`, and 202 follows the broker's acknowledgement.
 
 A crash before the acknowledgement leaves nothing or an agenda that the caller does not know of;
 sending it again with the same id is safe. While Postgres is away step 2 knows only this

@@ -7,23 +7,34 @@ its quota; the rest is answered with 429 and when to come back.
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import structlog
 from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
 
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.correlation import trace_headers
-from pop_stream.api.http.errors import IdConflictError, NoneAcceptedError, TooLargeError
+from pop_stream.api.http.errors import (
+    IdConflictError,
+    InvalidError,
+    NoneAcceptedError,
+    TooLargeError,
+)
+from pop_stream.api.http.parameters import read_query
 from pop_stream.api.http.problems import status_of
+from pop_stream.api.http.route import QueryParameter
 from pop_stream.api.http.server import Metrics
+from pop_stream.api.submissions.duplicates import DuplicateFinder, KnownDuplicates
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
 from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import (
@@ -34,6 +45,7 @@ from pop_stream.api_models.submissions import (
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import (
     CapacityError,
+    DuplicateError,
     ForbiddenError,
     Issue,
     PopStreamError,
@@ -89,7 +101,10 @@ class SubmissionQuota:
             CapacityError: If its insight's scheduler has as much as it may.
         """
         self._quota_ledger.admit(
-            submission.customer_id, submission.insight_id, now_s=self._now_s()
+            submission.customer_id,
+            submission.insight_id,
+            now_s=self._now_s(),
+            is_urgent=submission.is_urgent,
         )
 
     def confirm(
@@ -98,19 +113,59 @@ class SubmissionQuota:
         """Confirm submissions that are written, each with its position."""
         for one, written in zip(submissions, offsets, strict=True):
             self._quota_ledger.record_position(
-                one.customer_id, (written.offset, 0), lane=written.partition
+                one.customer_id, one.insight_id, (written.offset, 0), lane=written.partition
             )
 
     def release(self, submissions: Sequence[Submission]) -> None:
         """Release submissions that are not written, as far as is known."""
         for one in submissions:
-            self._quota_ledger.release(one.customer_id)
+            self._quota_ledger.release(one.customer_id, one.insight_id)
 
 
 _ITEM_BYTES: Final = 512
 """What judging an item costs whatever its size, expressed in bytes."""
 
 _log = structlog.get_logger()
+
+
+MAX_WAIT_FOR_SPACE_S: Final = 30.0
+"""Longest that a submission waits for space; many proxies end a request after a minute."""
+
+MAX_WAITING: Final = 200
+MAX_WAITING_OF_CUSTOMER: Final = 20
+"""Submissions that wait for space at once, in a process and of one customer."""
+
+_LOOK_AGAIN_S: Final = 0.1
+
+
+class SubmissionQuery(BaseModel):
+    """Parameters of a submission."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    wait_for_space_s: Annotated[float, Field(ge=0, le=MAX_WAIT_FOR_SPACE_S)] = Field(
+        default=0.0,
+        description="How long to wait for room instead of being refused with 429 at once. "
+        "One agenda only.",
+    )
+
+    def expect_one(self) -> None:
+        """Called for a list, of which each item is answered by itself and at once.
+
+        Raises:
+            InvalidError: If it was to wait.
+        """
+        if self.wait_for_space_s:
+            message = "a list does not wait; submit the agenda alone, or leave this out"
+            value = f"{self.wait_for_space_s:g}"
+            raise InvalidError([Issue("wait_for_space_s", value, message)])
+
+
+WAIT_FOR_SPACE: Final = QueryParameter(
+    "wait_for_space_s",
+    f"{SubmissionQuery.model_fields['wait_for_space_s'].description}",
+    {"type": "number", "minimum": 0, "maximum": MAX_WAIT_FOR_SPACE_S, "default": 0},
+)
 
 
 class SubmissionEndpoints:
@@ -121,6 +176,7 @@ class SubmissionEndpoints:
         validator: SubmissionValidator,
         publisher: Publisher,
         repeats: SubmissionDeduplicator,
+        duplicates: DuplicateFinder,
         quota: SubmissionQuota,
         body_reader: body.BodyReader,
         *,
@@ -130,34 +186,43 @@ class SubmissionEndpoints:
         self._validator = validator
         self._publisher = publisher
         self._deduplicator = repeats
+        self._duplicates = duplicates
         self._quota = quota
         self._topic = Topics(settings.topic_prefix).submissions
         self._signer = RecordSigner(settings.signing_keys)
         self._body_reader = body_reader
         self._max_agendas = settings.max_batch_agendas
         self._metrics = metrics
+        self._waiting = Counter[str]()
+        self._now_s = time.monotonic
 
     async def post(self, request: web.Request) -> web.Response:
         """Submit an agenda, or a list of which each one is accepted or refused by itself."""
+        query = read_query(request, SubmissionQuery)
         async with self._body_reader.read(request) as content:
-            if body.is_list(content):
-                return await self._submit_list(content, principal_of(request))
-            return await self._submit_one(content, principal_of(request))
+            if not body.is_list(content):
+                return await self._submit_one(content, principal_of(request), query)
+            query.expect_one()
+            return await self._submit_list(content, principal_of(request))
 
-    async def _submit_one(self, content: bytearray, principal: Principal) -> web.Response:
+    async def _submit_one(
+        self, content: bytearray, principal: Principal, query: "SubmissionQuery"
+    ) -> web.Response:
         body.expect_json(content)
         try:
             submission = self._validator.validate(content, principal)
         except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
-        return await self.submit(submission)
+        return await self.submit(submission, query)
 
-    async def submit(self, submission: Submission) -> web.Response:
+    async def submit(self, submission: Submission, query: "SubmissionQuery") -> web.Response:
         """Publish a validated submission unless it was published before; answers 202.
 
         Raises:
             IdConflictError: If something else was accepted under its id.
+            DuplicateError: If it is a duplicate, and wants to be refused then.
+            QuotaError: If there is no room for it, nor within the time it may wait.
             UnavailableError: If Kafka does not acknowledge in time.
         """
         known = await self._deduplicator.look_up([submission])
@@ -167,7 +232,13 @@ class SubmissionEndpoints:
             self._metrics.refused(error.code)
             raise
         if not is_repeat:
-            self.admit(submission)
+            duplicates = await self._duplicates.find([submission])
+            try:
+                duplicates.expect_none(submission)
+            except DuplicateError as error:
+                self._metrics.refused(error.code)
+                raise
+            await self._admit_within(submission, query.wait_for_space_s)
             await self.publish([submission])
         insight_id = submission.insight_id
         _log.info("agenda.submitted", agenda_id=submission.agenda_id, insight_id=insight_id)
@@ -194,6 +265,7 @@ class SubmissionEndpoints:
                 worked = 0
                 await asyncio.sleep(0)
         batch.mark_repeats(await self._deduplicator.look_up(batch.submissions))
+        batch.mark_duplicates(await self._duplicates.find(batch.submissions))
         batch.apply_quota(self._quota)
         for code in batch.refusals:
             self._metrics.refused(code)
@@ -226,6 +298,33 @@ class SubmissionEndpoints:
         self._quota.confirm(submissions, offsets)
         self._deduplicator.remember(submissions)
         self._metrics.accepted(len(submissions))
+
+    async def _admit_within(self, submission: Submission, wait_s: float) -> None:
+        """As `admit`, and tried again while it is one too many, for so long at most.
+
+        Whoever waits keeps a body in memory, so few may: of one customer and in all. The rest
+        is refused at once.
+        """
+        customer_id = submission.customer_id
+        ends_at = self._now_s() + wait_s
+        is_crowded = (
+            self._waiting.total() >= MAX_WAITING
+            or self._waiting[customer_id] >= MAX_WAITING_OF_CUSTOMER
+        )
+        if not wait_s or is_crowded:
+            self.admit(submission)
+            return
+        self._waiting[customer_id] += 1
+        try:
+            while (left_s := ends_at - self._now_s()) > 0:
+                with suppress(QuotaError):
+                    self._quota.admit(submission)
+                    return
+                await asyncio.sleep(min(_LOOK_AGAIN_S, left_s))
+        finally:
+            self._waiting[customer_id] -= 1
+            self._waiting += Counter()  # drops whoever waits no more
+        self.admit(submission)
 
     def admit(self, submission: Submission) -> None:
         """Count a validated submission against its quota; the caller publishes it then.
@@ -312,6 +411,17 @@ class _SubmissionBatch:
                 if is_repeat:
                     del self._valid[index]
                     self._repeated += 1
+
+    def mark_duplicates(self, known: KnownDuplicates) -> None:
+        """Refuse what is a duplicate of what is there, or of an earlier item."""
+        for index, submission in [*self._valid.items()]:
+            try:
+                known.expect_none(submission)
+            except DuplicateError as error:
+                del self._valid[index]
+                self._results[index] = self._refused(index, error, error.issues)
+            else:
+                known.add(submission)
 
     def apply_quota(self, quota: SubmissionQuota) -> None:
         """Refuse what exceeds quotas and capacity limits; later items are refused first."""

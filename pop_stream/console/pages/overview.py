@@ -1,9 +1,11 @@
 """The first page: what needs attention, and every insight as a row."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -11,13 +13,20 @@ from markupsafe import Markup
 from pop_stream.api_models.queues import QueueView
 from pop_stream.client import ApiUnavailableError, Selection
 from pop_stream.console.pictures import sparkline
-from pop_stream.console.rendering import Page
+from pop_stream.console.rendering import Page, number
 from pop_stream.console.viewing import PageView
+from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
 
 ROWS = 50
 """Insights of one page."""
 
+_KINDS: Final[Mapping[str, str]] = {
+    "unreadable": "records that no part can read",
+    "refused": "submissions that were refused",
+    "exhausted": "agendas that failed for good",
+    "webhook": "webhooks that could not be delivered",
+}
 _LATELY = timedelta(hours=24)
 
 
@@ -102,23 +111,47 @@ async def _attention(view: PageView, rows: list[InsightRow]) -> list[Attention]:
         ),
     ]
     found += await _ended_badly(view)
+    found += await _dead_letters(view)
     if view.is_operator:
         found += await _parts_away(view)
         found += await _paused(view)
+    if view.is_operator and view.may(Role.ADMIN):
+        found += [Attention(one, "/doctor") for one in view.findings.get(view)]
     return found
 
 
 async def _ended_badly(view: PageView) -> list[Attention]:
-    since = view.now - _LATELY
+    # By the hour: a page whose filter moved with every second would be sent again each time.
+    since = view.now.replace(minute=0, second=0, microsecond=0) - _LATELY
     found: list[Attention] = []
     for state in (State.FAILED, State.EXPIRED, State.REFUSED):
         where = Selection(state=(state,), accepted_from=since)
         total = (await view.client.page(where, limit=1)).total
         if total:
             asked = urlencode({"state": state.value, "accepted_from": since.isoformat()})
-            text = f"{total} agendas accepted in the last 24 h are {state.value}"
+            text = f"{number(total)} agendas accepted in the last 24 h are {state.value}"
             found.append(Attention(text, f"/agendas?{asked}"))
+    retrying = (await view.client.page(Selection(state=(State.RETRYING,)), limit=1)).total
+    if retrying:
+        text = f"{number(retrying)} agendas lost an attempt, and are tried again"
+        found.append(Attention(text, "/agendas?state=retrying"))
     return found
+
+
+async def _dead_letters(view: PageView) -> list[Attention]:
+    """Open letters by kind; of webhooks and what cannot be read nothing else says so."""
+    counts = await view.client.dead_letters.reasons()
+    by_kind: Counter[str] = Counter()
+    for one in counts.reasons:
+        by_kind[one.kind] += one.letters
+    return [
+        Attention(
+            f"{number(letters)}{' or more' if counts.total_is_capped else ''} dead letters: "
+            f"{_KINDS[kind]}",
+            f"/dead-letters?kind={kind}",
+        )
+        for kind, letters in by_kind.items()
+    ]
 
 
 async def _parts_away(view: PageView) -> list[Attention]:

@@ -22,7 +22,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 """A number of things, or of an attempt; its sum with another fits a row too."""
 
 Priority = Annotated[int, msgspec.Meta(ge=1, le=9)]
-Rank = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+MAX_RANK: Final = 2**32 - 1
+"""Holds an instant in seconds since the epoch, until 2106."""
+
+Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
 
 LeaseMs = Annotated[int, msgspec.Meta(ge=0, le=604_800_000)]
 """At most a week."""
@@ -141,6 +144,49 @@ class OperationProgress(Struct, frozen=True):
     wait: OperationWait | None = None
 
 
+DuplicatePhase = Literal["waiting", "running"]
+OnDuplicate = Literal["refuse", "keep", "replace", "update", "reprioritise", "debounce"]
+
+
+class DedupeRule(Struct, frozen=True, array_like=True):
+    """By which key an agenda is a duplicate, of what, and what happens then.
+
+    Attributes:
+        key: A hash that only agendas of one customer share.
+        during: Of what is there: as long as it waits, or until it has ended.
+        within_s: Also for so long after it has run; 0 for no longer.
+        debounce_s: How long it waits for a duplicate; 0 if it does not.
+    """
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    during: DuplicatePhase = "running"
+    on_duplicate: OnDuplicate = "refuse"
+    within_s: Annotated[float, msgspec.Meta(ge=0, le=1e8)] = 0.0
+    debounce_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+
+
+class Duplicate(Struct, frozen=True, array_like=True):
+    """What an agenda with a key would be a duplicate of, and when perhaps no more."""
+
+    key: str
+    agenda_id: str
+    retry_after_s: float
+
+
+class HealthValue(Struct, frozen=True, array_like=True):
+    """What somebody reports of an insight's health.
+
+    Attributes:
+        coefficient: By which its cap on agendas in flight is multiplied; 0 emits nothing.
+        until: From when on it is void, in seconds since the epoch.
+        reason: In the words of who reports it.
+    """
+
+    coefficient: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    until: Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+    reason: str = ""
+
+
 class AppendedOperation(Struct, frozen=True):
     """An operation that a handler appended to its agenda while it ran.
 
@@ -160,3 +206,10 @@ class RefusedIssue(Struct, frozen=True):
     field: str
     value: str
     message: str
+
+
+class SeriesPosition(Struct, frozen=True, array_like=True):
+    """Where an agenda stands in a series of its customer's."""
+
+    id: str
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]

@@ -1,6 +1,13 @@
 """Who would start when, as a scheduler replies to a query about other weights."""
 
+from typing import Annotated
+
+import msgspec
+
 from pop_stream.model.events.base import Struct
+
+CustomerWeights = dict[str, Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)]]
+"""Other weights than the customers have."""
 
 
 class StartForecast(Struct, frozen=True):

@@ -36,7 +36,8 @@ class BacklogUsage(Event, frozen=True):
     """What waits in an insight, as its scheduler counts it.
 
     Attributes:
-        customers: Ready agendas by customer, of those that have a quota.
+        customers: Ready agendas by customer, of those that have a quota; and of all under
+            `insight/<id>`, if the insight has one.
         is_complete: Whether customers that are not named have none.
         placed: By partition of `pop.submissions`, offset and index of the last agenda placed.
         capacity_limit: None while there is room for much more.
@@ -57,7 +58,8 @@ class IngressUsage(Event, frozen=True):
         ingress_id: Of the process.
         number: From 1, growing, so that a repeat is known.
         admitted: Since the last number, of customers with a rate.
-        in_flight: By customer with a quota: admitted, and not yet counted by the next part.
+        in_flight: By customer, or `insight/<id>`, with a quota: admitted, and not yet counted
+            by the next part.
         is_complete: Whether customers that are not named have none in flight.
         started_up_to: By partition of `pop.submissions`, the offset up to which it has begun to
             take submissions in; what lies before may have been accepted.

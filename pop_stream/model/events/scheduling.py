@@ -17,25 +17,22 @@ from msgspec import UNSET, UnsetType, field
 from pop_stream.model.events.base import (
     AttemptOutcome,
     Count,
+    DedupeRule,
+    Duplicate,
     Event,
+    HealthValue,
     Instant,
     LeaseMs,
     Priority,
     Rank,
     RefusedIssue,
+    SeriesPosition,
     Struct,
     WorkerSeconds,
 )
-from pop_stream.model.events.forecast import QueueForecast
-from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
+from pop_stream.model.events.forecast import CustomerWeights, QueueForecast
+from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
-
-
-class SeriesPosition(Struct, frozen=True, array_like=True):
-    """Where an agenda stands in a series of its customer's."""
-
-    id: str
-    position: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
 class RoutedAgenda(Struct, frozen=True):
@@ -47,13 +44,13 @@ class RoutedAgenda(Struct, frozen=True):
         attempt: The first one; above 1 for an agenda that runs again.
         not_before: The earliest instant of emission.
         expires_at: The latest instant at which it may run.
-        held: Whether it waits until it is released.
+        held: Whether it waits until it is released; with `held_reason`, why.
         max_attempts: From `attempt` on; None for its insight's.
         backoff: Between attempts; None for its insight's.
         run_from: What is wanted of an attempt before this one is wanted of an earlier run of
             the agenda; None for `attempt`.
-        series: It is dropped if its series is at this position already, or past it; None for
-            one that is placed whatever was placed before.
+        series: It is dropped if its series is at this position already, or past it.
+        dedupe: Of what it is a duplicate, and what becomes of it then; None if of nothing.
     """
 
     agenda_id: str
@@ -63,16 +60,19 @@ class RoutedAgenda(Struct, frozen=True):
     priority: Priority = 5
     rank: Rank = 0
     fairness_key: str = ""
+    batch_key: str = ""
     operation_types: tuple[str, ...] = ()
     cost_s: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
     attempt: Count = 1
     not_before: Instant | None = None
     expires_at: Instant | None = None
     held: bool = False
+    held_reason: str = ""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     backoff: Backoff | None = None
     run_from: Count | None = None
     series: SeriesPosition | None = None
+    dedupe: DedupeRule | None = None
 
 
 class Origin(Struct, frozen=True, array_like=True):
@@ -132,9 +132,7 @@ class Settlement(Struct, frozen=True, array_like=True):
     """An attempt that ended; `spent_s` is worker-seconds by operation type.
 
     Attributes:
-        retryable: Of a failure: whether another try may help.
-        message: Of a failure: why; of a deferral: what is waited for. Shortened to
-            `MAX_MESSAGE_LENGTH` characters.
+        message: Why it failed or waits, shortened to `MAX_MESSAGE_LENGTH` characters.
         until: Of a deferral: when the next attempt may start.
     """
 
@@ -155,17 +153,19 @@ class Command(Struct, frozen=True, array_like=True):
     """A command about an agenda; as in `agenda.commanded`.
 
     Attributes:
-        origin: Its position in the topic; None where that is unknown.
+        origin: Its position in the topic, if known.
+        operation: With `wake`: the operation that waits no more.
     """
 
     agenda_id: str
-    action: Action
+    action: Action | InternalAction
     priority: Priority | None = None
     rank: Rank | None = None
     by: str = ""
     reason: str = ""
     attempt: Count = 0
     origin: Origin | None = None
+    operation: str = ""
 
 
 class InsightAttemptsReported(Event, frozen=True):
@@ -220,8 +220,8 @@ class QueueQueried(Event, frozen=True):
         agenda_id: The agenda whose position is wanted; empty for the insight alone.
         agenda_ids: Agendas of which the reply says whether the scheduler holds them; at most
             `MAX_QUERIED_AGENDAS`, those after are ignored.
-        tracked_after: After which place what the scheduler holds is wanted, as many in one
-            answer; -1 from the first, None for nothing.
+        tracked_after: After which place what it holds is wanted; -1 from the first.
+        dedupe: At most as many, of which the reply says what would be a duplicate now.
         weights: By customer, other weights than it has: the reply says who would start when.
     """
 
@@ -230,16 +230,29 @@ class QueueQueried(Event, frozen=True):
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
     tracked_after: int | None = None
-    weights: dict[str, Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)]] = field(
-        default_factory=dict
-    )
+    weights: CustomerWeights = field(default_factory=dict)
+    dedupe: tuple[DedupeRule, ...] = ()
 
 
 MAX_QUERIED_AGENDAS: Final = 1_000
 """How many agendas one query may name."""
 
 
-ReadyEvent = InsightAgendasRouted | InsightAttemptsReported | InsightTick | QueueQueried
+class InsightHealth(Event, frozen=True):
+    """A value of an insight's health that is put from outside, in place of the last one.
+
+    Attributes:
+        source: Its name; values of several names are in force side by side.
+    """
+
+    insight_id: str
+    source: str
+    value: HealthValue
+
+
+ReadyEvent = (
+    InsightAgendasRouted | InsightAttemptsReported | InsightTick | InsightHealth | QueueQueried
+)
 
 
 class EmittedAgenda(Struct, frozen=True):
@@ -250,9 +263,9 @@ class EmittedAgenda(Struct, frozen=True):
             1, what earlier ones left is read over HTTP, `GET /v1/agendas/{id}/progress`.
         lease_ms: Claim and renew within this time, or the agenda is emitted again.
         agenda: The submission as accepted, id included.
-        run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
-            the agenda has ended in that or a later one, there is nothing left to do.
-        deferrals: How many attempts of this run ended because operations waited for something.
+        run_from: The first of a later attempt's run: what has ended since is not to be done.
+        deferrals: Attempts of this run that ended because operations waited.
+        resolved: Operations ended from outside since; the summary has that, or soon will.
         waiting_since: When the first of these ended; this one needs what earlier ones left.
     """
 
@@ -266,6 +279,7 @@ class EmittedAgenda(Struct, frozen=True):
     agenda: msgspec.Raw
     run_from: Count = 0
     deferrals: Count = 0
+    resolved: tuple[str, ...] = ()
     waiting_since: Instant | None = None
 
 
@@ -273,8 +287,7 @@ class AttemptStop(Event, frozen=True, tag="attempt.stop"):
     """The runner of the attempt, or of an older one, is to stop and report `agenda.stopped`.
 
     Attributes:
-        accepted_at: As in what was emitted. What was accepted later under the id is another
-            agenda, with attempts from 1 on. None if that is not known any more.
+        accepted_at: As in what was emitted, if known: a later one is another agenda's.
     """
 
     agenda_id: str
@@ -293,8 +306,7 @@ class CustomerShare(Struct, frozen=True):
         wait_s: Recent mean of the wait from acceptance to emission.
         held_by: Why none of its agendas can be chosen: `paused`, `max_in_flight`, `rate`, or
             empty.
-        delivered_s: Worker-seconds of its agendas that ended, since its scheduler has had it
-            in memory; 0 in a decision.
+        delivered_s: Worker-seconds of its agendas that ended; in memory, 0 in a decision.
     """
 
     customer_id: str
@@ -319,8 +331,8 @@ class RoundDecided(Event, frozen=True):
         customers: Those chosen first, then those that are next, at most 50; and at most 10 of
             those that may not go, with why (`held_by`).
         waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `paused`, the
-            insight is; `max_in_flight`, the insight's cap; `pool`; `customer_caps`, whoever
-            has any is paused, at its cap or without a token; or empty if none wait.
+            insight is; `health`, its cap as lowered by its health; `max_in_flight`, its cap;
+            `pool`; `customer_caps`, whoever has any may not go; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
         gap: Widest difference of what backlogged customers were given per weight, delivered
@@ -329,6 +341,9 @@ class RoundDecided(Event, frozen=True):
             those that are out and one more.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
         definitions: Version of the definitions that were in force.
+        health: By what the cap on agendas in flight was multiplied; None for 1.
+        health_by: What that came from: `failures`, `losses`, or the name under which it was
+            reported; empty at 1.
     """
 
     insight_id: str
@@ -350,6 +365,8 @@ class RoundDecided(Event, frozen=True):
     partition: int = 0
     offset: int = 0
     definitions: int = 0
+    health: float | None = None
+    health_by: str = ""
 
 
 QueueState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
@@ -394,7 +411,7 @@ class TrackedAgenda(Struct, frozen=True, array_like=True):
     attempt: Count
 
 
-EmissionLimit = Literal["paused", "max_in_flight", "pool", ""]
+EmissionLimit = Literal["paused", "health", "max_in_flight", "pool", ""]
 
 
 class QueueDescribed(Event, frozen=True):
@@ -404,7 +421,8 @@ class QueueDescribed(Event, frozen=True):
         lag: Records on the insight's topic that no puller has claimed.
         slots: How many agendas could be emitted now.
         limited_by: What keeps the insight from emitting though its topic is short and agendas
-            are ready: `paused`, `max_in_flight`, `pool`, or empty.
+            are ready: `paused`; `health`, its cap as lowered by its health; `max_in_flight`,
+            `pool`, or empty.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.
@@ -414,6 +432,10 @@ class QueueDescribed(Event, frozen=True):
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
+        duplicates: Of those of `dedupe` that would be duplicates.
+        health: As in `round.decided`, with `health_by`.
+        health_reason: In the words of who reported it; empty of what the scheduler sees.
+        health_until: When a reported value becomes void; None for the scheduler's own.
         eligible: Agendas that could go if the topic had room, with `eligible_s`, the
             worker-seconds that these are estimated to take.
         oldest_wait_s: For how long the oldest ready agenda has been accepted.
@@ -441,6 +463,11 @@ class QueueDescribed(Event, frozen=True):
     limited_by: EmissionLimit = ""
     holds: tuple[TrackedAgenda, ...] = ()
     tracked_up_to: int | None = None
+    duplicates: tuple[Duplicate, ...] = ()
+    health: float | None = None
+    health_by: str = ""
+    health_reason: str = ""
+    health_until: Instant | None = None
     eligible: int = 0
     eligible_s: float = 0.0
     oldest_wait_s: float = 0.0

@@ -14,6 +14,7 @@ from math import inf
 from sys import intern
 from typing import Final, NamedTuple
 
+from pop_stream.model.events.base import DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import CustomerId
 from pop_stream.model.retry import Backoff
@@ -58,9 +59,11 @@ class SchedulingOptions:
         run_from: The first one of this run, as far as that is known.
         not_before: When it is due, in seconds since the epoch; None for at once.
         expires_at: Its deadline, in seconds since the epoch; None for none.
-        held: Whether it waits for its release.
+        held: Whether it waits for its release; with `held_reason`, why.
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
+        dedupe: Of what it is a duplicate; None if of nothing.
+        batch_key: With whom it may be chosen; empty for nobody.
     """
 
     attempt: int = 1
@@ -68,8 +71,11 @@ class SchedulingOptions:
     not_before: float | None = None
     expires_at: float | None = None
     held: bool = False
+    held_reason: str = ""
     max_attempts: int | None = None
     backoff: Backoff | None = None
+    dedupe: DedupeRule | None = None
+    batch_key: str = ""
 
     @property
     def state(self) -> int:
@@ -125,7 +131,7 @@ class BacklogPage:
         self.costs = array("d", [_declared(agenda) for agenda in agendas])
         arrivals = (min(agenda.accepted_at.timestamp(), latest) for agenda in agendas)
         self.arrivals = array("d", arrivals)
-        self.ranks = array("H", [agenda.rank for agenda in agendas])
+        self.ranks = array("I", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))
         self.options: dict[int, SchedulingOptions] = {}
@@ -177,6 +183,8 @@ def _has_options(agenda: RoutedAgenda) -> bool:
         or agenda.expires_at is not None
         or agenda.max_attempts is not None
         or agenda.backoff is not None
+        or agenda.dedupe is not None
+        or agenda.batch_key != ""
     )
 
 
@@ -187,8 +195,11 @@ def _options(agenda: RoutedAgenda) -> SchedulingOptions:
         not_before=_seconds(agenda.not_before),
         expires_at=_seconds(agenda.expires_at),
         held=agenda.held,
+        held_reason=agenda.held_reason,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
+        dedupe=agenda.dedupe,
+        batch_key=agenda.batch_key,
     )
 
 
@@ -264,6 +275,11 @@ class AgendaIndex:
     def page_count(self) -> int:
         """How many of these there are."""
         return len(self._pages)
+
+    @property
+    def pending(self) -> int:
+        """Agendas that are with the scheduler alone."""
+        return sum(self._counts[state] for state in PENDING)
 
     def refs(self) -> Mapping[str, int]:
         """The place of every agenda."""

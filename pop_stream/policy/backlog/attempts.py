@@ -10,6 +10,7 @@ from pop_stream.model.events.lifecycle import WaitReason
 from pop_stream.model.events.scheduling import Settlement
 from pop_stream.model.retry import MAX_DEFERRAL_S, MIN_DEFERRAL_S
 from pop_stream.policy.backlog.agenda_index import CLAIMED, EMITTED, HELD, NO_OVERRIDES, READY
+from pop_stream.policy.backlog.health import AttemptEnd
 from pop_stream.policy.backlog.leases import Leases
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
@@ -116,10 +117,14 @@ class Attempts:
         backlog = self._backlog
         is_done = settlement.outcome == "succeeded"
         ended_at = now if relayed_at is None else relayed_at
+        customer_id = backlog.customer_id(record.ref)
         backlog.release_slot(record, settlement.spent_s, ended_at, learn=is_done)
+        if settlement.outcome in {"succeeded", "failed"}:
+            end: AttemptEnd = "done" if is_done else "failed"
+            backlog.health.note(customer_id, end, now, backlog.insight.health)
         overrides = record.overrides or NO_OVERRIDES
         if is_done:
-            backlog.forget(record.ref)
+            self._forget(record, now)
         elif overrides.stopping and _may_be_stopped(settlement):
             self._finish_stop(record, now)
         elif settlement.outcome == "deferred":
@@ -129,7 +134,7 @@ class Attempts:
             backlog.outbox.dead_lettered(
                 self._failed(record, "final_failure", settlement.message)
             )
-            backlog.forget(record.ref)
+            self._forget(record, now)
         else:
             self._retry_or_exhaust(
                 record, "retry", settlement.message or "it was stopped unasked", now
@@ -208,6 +213,8 @@ class Attempts:
     def _expire(self, record: AgendaRecord, relayed_until: float, now: float) -> None:
         backlog = self._backlog
         backlog.release_slot(record, {}, relayed_until, learn=False)
+        customer_id = backlog.customer_id(record.ref)
+        backlog.health.note(customer_id, "lost", now, backlog.insight.health)
         agenda_id = backlog.agenda_id(record.ref)
         self._remember_expired(agenda_id, record.attempt)
         if (record.overrides or NO_OVERRIDES).stopping:
@@ -230,7 +237,7 @@ class Attempts:
             failed = self._failed(record, "attempts_exhausted", message)
             backlog.outbox.exhausted(failed, now)
             self._remember_expired(failed.agenda_id, record.attempt)
-            backlog.forget(record.ref)
+            self._forget(record, now)
             return
         due = now + backlog.pause_s(record.ref, record.attempt + 1, why)
         self._go_on(record, replace(known, due=due, why=why), message, now)
@@ -279,7 +286,15 @@ class Attempts:
             reason=overrides.stopping or "cancelled",
             message=overrides.message,
         )
-        self._backlog.forget(record.ref)
+        self._forget(record, now)
+
+    def _forget(self, record: AgendaRecord, now: float) -> None:
+        """The agenda has ended with an attempt, which is the end of a run of its key."""
+        backlog = self._backlog
+        rule = backlog.index.options(record.ref).dedupe
+        if rule is not None:
+            backlog.keys.end(rule, backlog.agenda_id(record.ref), now)
+        backlog.forget(record.ref)
 
     def _failed(self, record: AgendaRecord, code: str, message: str) -> FailedAgenda:
         agenda_id = self._backlog.agenda_id(record.ref)

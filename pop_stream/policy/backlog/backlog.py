@@ -3,20 +3,17 @@
 The bodies of agendas stay in the table; here are ids, customers, costs and states. Each change
 is also collected in a `Delta` of absolute values, so that the pages with all deltas applied in
 order are the state after a restart. The package says what survives and what does not.
-
-`apply_relayed` and `apply_tick` apply whole events of `pop.ready`.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
 from pop_stream.model.definitions import Insight
+from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.scheduling import (
     Command,
-    InsightAttemptsReported,
-    InsightTick,
     Origin,
     RoutedAgenda,
     Settlement,
@@ -31,9 +28,13 @@ from pop_stream.policy.backlog.agenda_index import (
     AgendaPosition,
     BacklogPage,
     ChosenAgenda,
+    ref_of,
 )
 from pop_stream.policy.backlog.attempts import Attempts
+from pop_stream.policy.backlog.batches import Batches
 from pop_stream.policy.backlog.commands import BacklogCommands
+from pop_stream.policy.backlog.duplicates import Duplicates
+from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets
 from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
 from pop_stream.policy.backlog.snapshot import BacklogSnapshot
@@ -41,7 +42,7 @@ from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import Delta
 from pop_stream.policy.fairness.cost_model import CostModel
 from pop_stream.policy.fairness.customer_queue import ref_in
-from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.flow import Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.fairness.turn_order import MICROSECONDS
 
@@ -108,6 +109,8 @@ class Backlog:
     Attributes:
         attempts: What is out; its lease clocks are in memory only.
         commands: Commands, and what is due.
+        duplicates: What agendas with a key are duplicates of.
+        batches: Which agendas bring others along.
         sync_matched: Claims for which a runner stood idle, since the backlog was loaded.
         sync_matched_s: Seconds from the emissions of these to the reports of their claims, in
             all.
@@ -121,10 +124,13 @@ class Backlog:
         self._backlog = BacklogState(insight, share_of)
         self.attempts = Attempts(self._backlog)
         self.commands = BacklogCommands(self._backlog)
+        self.duplicates = Duplicates(self._backlog, self.commands)
+        self.batches = Batches(self._backlog)
         self.sync_matched = 0
         self.sync_matched_s = 0.0
         self.idle = IdleRunnerCounts()
         self.mean_wait = MeanWait()
+        self._lost_again: dict[tuple[str, int], float] = {}
         self.start_waits: deque[tuple[str, float]] = deque(maxlen=MAX_START_WAITS)
         self._snapshot = BacklogSnapshot(self._backlog)
 
@@ -147,6 +153,11 @@ class Backlog:
     def index(self) -> AgendaIndex:
         """What each agenda is."""
         return self._backlog.index
+
+    @property
+    def health(self) -> HealthTracker:
+        """How attempts ended lately, and what is reported from outside."""
+        return self._backlog.health
 
     @property
     def ready(self) -> int:
@@ -226,6 +237,7 @@ class Backlog:
             is_new = (
                 self._snapshot.record_if_new(origins[index])
                 and self.index.find(agenda_id) is None
+                and not self._has_lost(agenda)
             )
             if not is_new or agenda_id in fresh:
                 continue
@@ -240,6 +252,16 @@ class Backlog:
                 )
         return [*fresh.values()]
 
+    def _has_lost(self, agenda: RoutedAgenda) -> bool:
+        """Whether it ended as a duplicate when its page was read again after a crash.
+
+        The event that brought the page comes again then. Placed once more it might win.
+        """
+        arrived_at = self._lost_again.get((agenda.agenda_id, agenda.attempt))
+        return arrived_at is not None and (
+            abs(agenda.accepted_at.timestamp() - arrived_at) < _SAME_ARRIVAL_S
+        )
+
     def place(self, agendas: Sequence[RoutedAgenda], now: float = 0.0) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
         page = self.index.add(self.next_page, agendas, latest=now or inf)
@@ -247,6 +269,11 @@ class Backlog:
         self._add_page(page, now)
         self._snapshot.mark_changed()
         return page.number
+
+    def report_health(self, source: str, value: HealthValue, now: float) -> None:
+        """Take up a value of the insight's health that is put from outside."""
+        self.health.report(source, value, now)
+        self._snapshot.mark_changed()
 
     # ---- emission ----
 
@@ -260,19 +287,22 @@ class Backlog:
         while len(chosen) < slots:
             if (pick := queue.pick(backlog.cost, now)) is None:
                 break
-            attempt = backlog.emit(pick).attempt
-            page, slot = backlog.index.at(pick.ref)
-            wait_s = max(0.0, now - page.arrivals[slot])
-            self.mean_wait.note(wait_s)
-            queue.flow(pick.customer_id).note_emission(
-                cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
-            )
-            first_wait_s = page.wait_s(slot, now) if attempt == 1 else None
-            chosen.append(
-                ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt, first_wait_s)
-            )
+            chosen.append(self._emit(pick, now))
+            for companion in self.batches.companions(pick, slots - len(chosen)):
+                chosen.append(self._emit(companion, now))
         backlog.rounds += bool(chosen)
         return chosen
+
+    def _emit(self, pick: Pick, now: float) -> ChosenAgenda:
+        attempt = self._backlog.emit(pick).attempt
+        page, slot = self.index.at(pick.ref)
+        wait_s = max(0.0, now - page.arrivals[slot])
+        self.mean_wait.note(wait_s)
+        self.queue.flow(pick.customer_id).note_emission(
+            cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
+        )
+        first_wait_s = page.wait_s(slot, now) if attempt == 1 else None
+        return ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt, first_wait_s)
 
     def claim(
         self,
@@ -399,8 +429,14 @@ class Backlog:
         `drain_emptied`, because a crash may have kept them from being deleted. All leases
         begin at `now`.
         """
-        for page in self._snapshot.restore(pages, deltas, now):
+        unknown = self._snapshot.restore(pages, deltas, now)
+        self.queue.companions = self.insight.companions if self._backlog.batches else 0
+        for page in unknown:
+            came = [(one, *at) for one, at in zip(page.ids, _arrivals(page), strict=True)]
             self._add_page(page, now)
+            for agenda_id, attempt, arrived_at in came:
+                if agenda_id and self.index.find(agenda_id) is None:
+                    self._lost_again[agenda_id, attempt] = arrived_at
 
     def reconfigure(self, insight: Insight) -> None:
         """Follow a changed insight and changed shares; acts on all that waits."""
@@ -417,67 +453,24 @@ class Backlog:
         """Put a new page's agendas where they wait, and publish which of them must wait."""
         self._backlog.add_page(page)
         self._backlog.reruns.add_page(page)
-        for slot, options in page.options.items():
+        for slot, options in [*page.options.items()]:
+            if options.dedupe is not None:
+                self.duplicates.resolve(ref_of(page.number, slot), now)
             agenda_id = page.ids[slot]
             if page.states[slot] == HELD:
-                self.outbox.held(agenda_id, options.attempt, now)
-            elif options.not_before is not None and options.not_before > now:
+                reason = options.held_reason
+                self.outbox.held(agenda_id, options.attempt, now, reason=reason)
+            elif page.states[slot] == WAITING and (until := options.not_before or 0.0) > now:
                 self.outbox.waiting(
-                    agenda_id, options.attempt, now, until=options.not_before, why="not_before"
+                    agenda_id, options.attempt, now, until=until, why="not_before"
                 )
 
 
-def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) -> None:
-    """Apply what pullers reported and people commanded.
-
-    Ends are applied before commands, whichever came first, so that a success is not undone.
-
-    Args:
-        backlog: Of the insight that the event is about.
-        event: As the relay wrote it.
-        now: The present instant, in seconds since the epoch.
-    """
-    at = event.relayed_at.timestamp() if event.relayed_at is not None else now
-    backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
-    for claim in event.claims:
-        backlog.claim(
-            claim.agenda_id,
-            claim.attempt,
-            now,
-            at,
-            sync_matched=claim.sync_matched,
-            deferrals=claim.deferrals,
-        )
-        if claim.by_http:
-            backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
-    for renewal in event.heartbeats:
-        backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now, at)
-    for settlement in event.settlements:
-        backlog.settle(settlement, now, at)
-    backlog.attempts.count_running(at)
-    for command in event.commands:
-        backlog.apply_command(command, now)
+def _arrivals(page: BacklogPage) -> Iterator[tuple[int, float]]:
+    """The attempt of each of a page's agendas, and when it came."""
+    for slot, arrived_at in enumerate(page.arrivals):
+        yield page.options_of(slot).attempt, arrived_at
 
 
-def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
-    """Start leases of what pullers committed past, expire those that have ended.
-
-    What runs counts as what it has taken by then.
-
-    Args:
-        backlog: Of the insight that the tick is about.
-        tick: As the ticker wrote it.
-        now: The present instant, in seconds since the epoch.
-    """
-    if tick.divisions:
-        backlog.queue.divide_weights(
-            {CustomerId(one): division for one, division in tick.divisions.items()}
-        )
-    if tick.lags and tick.emitted is not None:
-        since = max(0, backlog.emitted - tick.emitted)
-        backlog.attempts.start_leases_of_skipped(tick.lags, since, now)
-    if tick.relayed_until is not None:
-        # The tick may be from a scheduler that had the insight before, whose clock is ahead.
-        relayed_until = min(tick.relayed_until.timestamp(), now)
-        backlog.attempts.count_running(relayed_until)
-        backlog.attempts.expire_leases(relayed_until, now, is_api_down=tick.is_api_down)
+_SAME_ARRIVAL_S: Final = 3600.0
+"""An agenda that is accepted again after a crash of ingest is so within this time."""

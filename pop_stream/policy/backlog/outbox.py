@@ -173,6 +173,21 @@ class BacklogOutbox:
         """Whoever runs the attempt is to stop; `ref` is None if the agenda is not here."""
         self._batch.stops.append(StopRequest(ref, agenda_id, attempt, reason))
 
+    def duplicate(
+        self, agenda_id: str, attempt: int, now: float, *, of: str, message: str
+    ) -> None:
+        """The agenda is cancelled, for another stands in its place."""
+        self._batch.lifecycle.append(
+            AgendaCancelled(
+                agenda_id=agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+                message=message,
+                duplicate_of=of,
+            )
+        )
+
     def ended(
         self, agenda_id: str, attempt: int, now: float, *, reason: StopReason, message: str
     ) -> None:

@@ -90,6 +90,8 @@ class BacklogSnapshot:
             usual=usual,
             reruns=backlog.reruns.drain_changed(),
             series=backlog.series.drain_changed(),
+            health=backlog.health.drain_changed(),
+            key_ends=backlog.keys.drain_changed(),
         )
 
     def snapshot(self) -> Delta:
@@ -110,6 +112,8 @@ class BacklogSnapshot:
             usual=dict(backlog.costs.usual),
             reruns=backlog.reruns.all(),
             series=backlog.series.all(),
+            health=backlog.health.all(),
+            key_ends=backlog.keys.all_ends(),
         )
 
     def restore(
@@ -176,4 +180,6 @@ class BacklogSnapshot:
         )
         backlog.reruns.apply(delta.reruns)
         backlog.series.apply(delta.series)
+        backlog.health.apply(delta.health)
+        backlog.keys.apply(delta.key_ends)
         backlog.index.apply(delta.gone, delta.records)

@@ -15,6 +15,7 @@ from heapq import heapify, heapreplace
 from typing import Final
 
 from pop_stream.model.definitions import Insight
+from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient, scaled_cap
 from pop_stream.policy.flow_control.target_depth import TargetDepth
 
 INITIAL_TARGET: Final = 8
@@ -67,6 +68,7 @@ def budget(
     target_depth: TargetDepth,
     *,
     idle_returners: Callable[[], int],
+    cap: int | None = None,
 ) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low, or in a pause.
 
@@ -80,16 +82,35 @@ def budget(
         target_depth: For an automatic target.
         idle_returners: How many customers are back from idleness, and next; asked only where it
             matters.
+        cap: Another cap, see `in_flight_cap`; None for none.
     """
     if insight.paused:
         return 0
     aim = target(insight, target_depth)
     room = aim - depth.unclaimed
-    if insight.max_in_flight is not None:
-        room = min(room, insight.max_in_flight - depth.in_flight)
+    for most in (insight.max_in_flight, cap):
+        if most is not None:
+            room = min(room, most - depth.in_flight)
     if room > 0 and depth.unclaimed >= (insight.low_water or aim - aim // 4):
         room = min(room, idle_returners())
     return max(0, room)
+
+
+def in_flight_cap(insight: Insight, health: HealthCoefficient, *, usual: int) -> int | None:
+    """Most that may be in flight: the cap times the health coefficient; None for no cap.
+
+    Args:
+        insight: Its cap, and whether it is paused.
+        health: Of the insight.
+        usual: Stands in for the cap of an insight that has none: what it had in flight when
+            it was well.
+    """
+    if insight.paused:
+        return 0
+    if health.coefficient >= HEALTHY.coefficient:
+        return insight.max_in_flight
+    cap = insight.max_in_flight
+    return scaled_cap(max(1, usual) if cap is None else cap, health)
 
 
 def spread(keyed_partitions: Iterable[int], waiting: Sequence[int]) -> list[int]:

@@ -1,8 +1,11 @@
-"""Customers' quotas and the schedulers' capacity, kept over all processes that admit agendas.
+"""Quotas of customers and insights, and the schedulers' capacity, over all that admit agendas.
 
 An *ingress* is such a process: one of the API, or one of ingest. A customer may submit at a
-rate (`TokenBucket`) and may have so many agendas ready; an insight whose scheduler has as
-much in memory as it may admits nothing.
+rate (`TokenBucket`) and may have so many agendas ready. So may an insight, which lets agendas
+of priority 1 pass until it has twice as many. An insight whose scheduler has as much in memory
+as it may admits nothing.
+
+Both are accounts: a customer under its id, an insight under `insight_account`.
 
 What is ready is counted by the schedulers. What is on its way to them is counted by whoever
 has it (`InFlightSubmissions`): an ingress of the API until an ingest has processed its
@@ -19,10 +22,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pop_stream.model.definitions import Customer
-from pop_stream.model.errors import CapacityError, QuotaError
+from pop_stream.model.definitions import Customer, Insight
+from pop_stream.model.errors import CapacityError, InsightFullError, QuotaError
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit, IngressUsage, UsageEvent
-from pop_stream.policy.ingress.usage import UsageDelta, UsageTotals, add, chunks
+from pop_stream.policy.ingress.usage import (
+    UsageDelta,
+    UsageTotals,
+    add,
+    chunks,
+    insight_account,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,9 @@ PEER_EXPIRY_S: Final = 35.0
 QUOTA_RETRY_AFTER_S: Final = 5.0
 """When a customer with too much ready may try again; how fast it falls is not known."""
 
+URGENT_FACTOR: Final = 2
+"""How many times an insight's `max_ready` may be ready until priority 1 is refused, too."""
+
 MAX_BUCKETS: Final = 100_000
 """Customers whose bucket is kept; the one that submitted nothing for longest goes first."""
 
@@ -180,12 +192,19 @@ class QuotaLedger:
     Args:
         ingress_id: Of the process, unlike all others'.
         customer_of: A customer's definition; None for one that has none.
+        insight_of: The same of an insight.
 
     Attributes:
         started_up_to: By partition of `pop.submissions`, up to where any ingest has begun.
     """
 
-    def __init__(self, ingress_id: str, customer_of: Callable[[str], Customer | None]) -> None:
+    def __init__(
+        self,
+        ingress_id: str,
+        customer_of: Callable[[str], Customer | None],
+        insight_of: Callable[[str], Insight | None] = lambda _: None,
+    ) -> None:
+        self._insight_of = insight_of
         self.started_up_to: dict[int, int] = {}
         self._ingress_id = ingress_id
         self._customer_of = customer_of
@@ -207,67 +226,68 @@ class QuotaLedger:
 
     # ---- admission ----
 
-    def admit(self, customer_id: str, insight_id: str, *, now_s: float) -> None:
+    def admit(
+        self, customer_id: str, insight_id: str, *, now_s: float, is_urgent: bool = False
+    ) -> None:
         """Admit one agenda; `record_position` follows once it is written, or `release`.
+
+        Args:
+            customer_id: Whose it is.
+            insight_id: Where it goes.
+            now_s: The present.
+            is_urgent: Whether it is of priority 1, which a full insight lets pass.
 
         Raises:
             CapacityError: If the insight's scheduler has as much as it may.
+            InsightFullError: If the insight has as much ready as it may.
             QuotaError: If the customer has as much ready as it may, or submits too fast.
         """
         near = self._capacity_limits.get(insight_id)
         if near is not None and near.is_full:
             raise CapacityError(insight_id, near.what, near.limit, near.present)
         customer = self._customer_of(customer_id)
-        if customer is None:
-            return
-        if customer.max_ready is not None:
-            present = self.ready_count(customer_id)
-            if present >= customer.max_ready:
-                raise QuotaError(
-                    customer_id,
-                    "max_ready",
-                    limit=customer.max_ready,
-                    present=present,
-                    retry_after_s=QUOTA_RETRY_AFTER_S,
-                )
-        if customer.max_submit_per_s is not None:
-            self._take_token(customer, customer.max_submit_per_s, now_s)
-        self.count_admitted(customer_id)
-
-    def count_admitted(self, customer_id: str) -> None:
-        """Count one agenda that another ingress has admitted, or this one before a crash."""
-        customer = self._customer_of(customer_id)
         if customer is not None and customer.max_ready is not None:
-            self._in_flight.reserve(customer_id)
+            self._check_ready(customer, customer.max_ready)
+        self._check_insight(insight_id, is_urgent=is_urgent)
+        if customer is not None and customer.max_submit_per_s is not None:
+            self._take_token(customer, customer.max_submit_per_s, now_s)
+        self.count_admitted(customer_id, insight_id)
+
+    def count_admitted(self, customer_id: str, insight_id: str) -> None:
+        """Count one agenda that another ingress has admitted, or this one before a crash."""
+        for account in self._accounts(customer_id, insight_id):
+            self._in_flight.reserve(account)
 
     def is_limited(self, customer_id: str, insight_id: str) -> bool:
         """Whether `admit` could decide otherwise later."""
         customer = self._customer_of(customer_id)
-        has_quota = customer is not None and (
-            customer.max_ready is not None or customer.max_submit_per_s is not None
-        )
-        return has_quota or insight_id in self._capacity_limits
+        has_rate = customer is not None and customer.max_submit_per_s is not None
+        is_counted = bool(self._accounts(customer_id, insight_id))
+        return has_rate or is_counted or insight_id in self._capacity_limits
 
     def record_position(
-        self, customer_id: str, position: RecordPosition, *, lane: Hashable
+        self, customer_id: str, insight_id: str, position: RecordPosition, *, lane: Hashable
     ) -> None:
         """One that was admitted is written.
 
         Args:
             customer_id: Whose it is.
+            insight_id: Where it goes.
             position: Offset and index of the submission.
             lane: Partition of `pop.submissions`; for ingest, with the insight before it.
         """
-        self._in_flight.locate(customer_id, lane, position)
+        for account in self._accounts(customer_id, insight_id):
+            self._in_flight.locate(account, lane, position)
 
-    def release(self, customer_id: str) -> None:
+    def release(self, customer_id: str, insight_id: str) -> None:
         """One that was admitted could not be written, or nobody knows."""
-        self._in_flight.discard(customer_id)
+        for account in self._accounts(customer_id, insight_id):
+            self._in_flight.discard(account)
 
-    def ready_count(self, customer_id: str) -> int:
-        """Ready agendas of a customer, and those on their way, by the last reports."""
-        here = self._in_flight.counts.get(customer_id, 0)
-        return here + self._ready.of(customer_id) + self._at_peers.of(customer_id)
+    def ready_count(self, account: str) -> int:
+        """Ready agendas of an account, and those on their way, by the last reports."""
+        here = self._in_flight.counts.get(account, 0)
+        return here + self._ready.of(account) + self._at_peers.of(account)
 
     # ---- reports ----
 
@@ -319,6 +339,36 @@ class QuotaLedger:
         return [*reports, self._report(last, admitted, is_complete and not reports, last=True)]
 
     # ---- inside ----
+
+    def _accounts(self, customer_id: str, insight_id: str) -> Sequence[str]:
+        """Under which its ready agendas are counted, because they are limited."""
+        customer, insight = self._customer_of(customer_id), self._insight_of(insight_id)
+        found = [customer_id] if customer is not None and customer.max_ready is not None else []
+        if insight is not None and insight.max_ready is not None:
+            found.append(insight_account(insight_id))
+        return found
+
+    def _check_ready(self, customer: Customer, max_ready: int) -> None:
+        present = self.ready_count(customer.id)
+        if present >= max_ready:
+            raise QuotaError(
+                customer.id,
+                "max_ready",
+                limit=max_ready,
+                present=present,
+                retry_after_s=QUOTA_RETRY_AFTER_S,
+            )
+
+    def _check_insight(self, insight_id: str, *, is_urgent: bool) -> None:
+        insight = self._insight_of(insight_id)
+        if insight is None or insight.max_ready is None:
+            return
+        limit = insight.max_ready * (URGENT_FACTOR if is_urgent else 1)
+        present = self.ready_count(insight_account(insight_id))
+        if present >= limit:
+            raise InsightFullError(
+                insight_id, limit=limit, present=present, retry_after_s=QUOTA_RETRY_AFTER_S
+            )
 
     def _take_token(self, customer: Customer, rate_per_s: float, now_s: float) -> None:
         burst = customer.submit_burst

@@ -89,6 +89,11 @@ def chunks(counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
         yield some
 
 
+def insight_account(insight_id: str) -> str:
+    """The name under which an insight's agendas are counted; no customer can have it."""
+    return f"insight/{insight_id}"
+
+
 _NEAR: Final = 0.9
 
 

@@ -1,5 +1,11 @@
 """Why an agenda waits, in words."""
 
+from typing import Final
+
+import msgspec
+
+from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus, QueueDescribed
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -14,6 +20,8 @@ _NO_CLAIMS = "nothing is being claimed at present: are pullers running?"
 
 _LIMITS = {
     "paused": "insight {insight} is paused",
+    "health": "insight {insight} has {in_flight} in flight, as many as its health lets it have "
+    "(coefficient {health:.2f}, by {health_by})",
     "max_in_flight": "insight {insight} has as many in flight as it may ({in_flight})",
     "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
 }
@@ -56,7 +64,9 @@ def _scheduler_view(place: QueuedAgendaStatus, answer: QueueDescribed, summary: 
 
 def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     if place.state == "held":
-        return "it is on hold, until someone releases it"
+        if waits := _conditions(summary):
+            return f"it waits for {waits}"
+        return f"it is on hold, until someone releases it{_hold_reason(summary)}"
     until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
     if place.why == "not_before":
         return f"it is not to start before {until}"
@@ -66,6 +76,31 @@ def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     cause = _CAUSES[place.why or "retry"]
     said = f": {summary.message}" if summary.message else ""
     return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"
+
+
+def _conditions(summary: Summary) -> str:
+    """What it waits for before its first attempt, as it was accepted; empty for nothing."""
+    if summary.attempt > 1 or b'"wait_for"' not in summary.body:
+        return ""
+    try:
+        agenda = parse_agenda(summary.body, is_accepted=True)
+    except SubmissionError:
+        return ""
+    waits = () if agenda.hold else agenda.wait_for
+    return ", ".join(f"{one.kind} {one.key}" for one in waits)
+
+
+class _HeldBody(msgspec.Struct):
+    hold_reason: str = ""
+
+
+_HELD_BODY: Final = msgspec.json.Decoder(_HeldBody)
+
+
+def _hold_reason(summary: Summary) -> str:
+    """Why it was held when it came, if it was."""
+    reason = _HELD_BODY.decode(summary.body).hold_reason if summary.body else ""
+    return f"; it came on hold: {reason}" if reason else ""
 
 
 def _in_transit(summary: Summary, answer: QueueDescribed | None) -> str:
@@ -89,7 +124,10 @@ def _waiting(place: QueuedAgendaStatus, answer: QueueDescribed) -> str:
         parts.append(_customer_share(place.customer))
     limit = _LIMITS.get(answer.limited_by)
     if limit is not None:
-        parts.append(limit.format(insight=answer.insight_id, in_flight=answer.in_flight))
+        facts = {name: getattr(answer, name) for name in ("in_flight", "health", "health_by")}
+        said = answer.health_reason if answer.limited_by == "health" else ""
+        reason = f": {said}" if said else ""
+        parts.append(limit.format(insight=answer.insight_id, **facts) + reason)
     if place.eta_s is not None:
         parts.append(f"about {_duration(place.eta_s)} at the present rate")
     elif limit is None and not (place.customer and place.customer.held_by):

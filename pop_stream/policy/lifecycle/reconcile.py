@@ -127,7 +127,12 @@ def placed_for_repair(row: LedgerRow, body: bytes, accepted_at: datetime) -> Rou
     attempt = row.attempt if row.state in BEFORE_EMISSION else row.attempt + 1
     first = routed_agenda(agenda, body, agenda_id=row.agenda_id, accepted_at=accepted_at)
     held = row.state is State.HELD
-    return replace(first, attempt=attempt, run_from=row.attempt, held=held, series=None)
+    dedupe = first.dedupe
+    if dedupe is not None:  # what came later under its key goes on
+        dedupe = replace(dedupe, on_duplicate="keep", debounce_s=0.0)
+    return replace(
+        first, attempt=attempt, run_from=row.attempt, held=held, series=None, dedupe=dedupe
+    )
 
 
 def _discrepancy(row: LedgerRow, held: TrackedAgenda | None) -> LedgerDiscrepancy | None:

@@ -49,6 +49,7 @@ async def test_an_agenda_is_shown_with_the_submission_itself(api):
         "waiting_until": None,
         "waiting_for": None,
         "stopping": None,
+        "duplicate_of": None,
         "history": [],
         "issues": [],
         "diagnostics": [],

@@ -53,6 +53,9 @@ def answer(
         customers=(share(),),
         agenda=place,
         limited_by=limited_by,
+        health=0.25 if limited_by == "health" else None,
+        health_by="disk" if limited_by == "health" else "",
+        health_reason="the disk is slow" if limited_by == "health" else "",
     )
 
 
@@ -181,6 +184,12 @@ def test_words_fit_the_state(
     [
         ("max_in_flight", "insight files has as many in flight as it may (20)"),
         ("pool", "the resource pool has no room for more of insight files than 20"),
+        ("paused", "insight files is paused"),
+        (
+            "health",
+            "insight files has 20 in flight, as many as its health lets it have "
+            "(coefficient 0.25, by disk): the disk is slow",
+        ),
     ],
 )
 def test_an_insight_that_is_full_is_not_taken_for_one_without_pullers(

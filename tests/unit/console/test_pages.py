@@ -2,18 +2,15 @@
 
 import json
 import re
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from html import unescape
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import AT, agenda, open_api, summary
 from attack_world import open_world
+from console_viewer import console
 
 from pop_stream.api_models.queues import CustomerQueueView, QueueView
-from pop_stream.console.app import COOKIE, ConsoleConfig, mount
 from pop_stream.console.pictures import MAX_NODES
 from pop_stream.console.viewing import SERVICE_POINTS, ServiceHistory
 from pop_stream.model.events.forecast import (
@@ -34,57 +31,6 @@ EVIL = (
     "<script>alert(1)</script>{{ 7*7 }}{% raw %}\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=x>"
 )
 PAGES = ("/", "/insights/{insight}", "/agendas", "/agendas/{agenda}")
-
-
-class Browser:
-    """A viewer without JavaScript: follows redirections, keeps one cookie, fills in forms."""
-
-    def __init__(self, client: TestClient) -> None:
-        self.client = client
-        self.cookie = ""
-        self.answered_at = ""
-
-    async def get(self, path: str, **headers: str) -> tuple[int, str]:
-        return await self._send("GET", path, headers=headers)
-
-    async def post(self, path: str, headers=None, **form: str) -> tuple[int, str]:
-        return await self._send("POST", path, data=form, headers=headers or {})
-
-    async def submit(self, page: str, action: str, /, **fields: str) -> tuple[int, str]:
-        """Send the form of a page that goes to an address."""
-        _, text = await self.get(page)
-        form = re.search(rf'action="{re.escape(action)}".*?</form>', text, re.S)
-        assert form, f"no form for {action}"
-        hidden = re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form[0])
-        filled = {name: unescape(value) for name, value in hidden}
-        return await self.post(action, **(filled | fields))
-
-    async def sign_in(self, token: str) -> int:
-        status, _ = await self.post("/ui/sign-in", key=token, back="")
-        return status
-
-    async def _send(self, method: str, path: str, **more) -> tuple[int, str]:
-        headers = {"Cookie": f"{COOKIE}={self.cookie}", **more.pop("headers")}
-        async with self.client.request(
-            method, path, headers=headers, allow_redirects=False, **more
-        ) as response:
-            if COOKIE in response.cookies:
-                self.cookie = response.cookies[COOKIE].value
-            self.answered_at = path
-            if response.status == 303:
-                return await self.get(response.headers["Location"])
-            return response.status, await response.text()
-
-
-@asynccontextmanager
-async def console(api, *, signs_in: bool, session=timedelta(hours=1)):
-    """A console that stands before an API under test."""
-    app = web.Application()
-    url = str(api.client.make_url("/")).rstrip("/")
-    config = ConsoleConfig(base="/ui", api_url=lambda: url, signs_in=signs_in, session=session)
-    mount(app, config)
-    async with TestClient(TestServer(app)) as client:
-        yield Browser(client)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.model.ids import HTTP_PULLER
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
-from pop_stream.policy.backlog.backlog import apply_relayed
+from pop_stream.policy.backlog.reports import apply_relayed
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.relay.relay import COMMAND_ORIGIN, Relay, translate
 from pop_stream.settings import Settings

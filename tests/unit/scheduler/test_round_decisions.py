@@ -2,13 +2,16 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from backlogs import START, settled
-from scheduler_world import MEDIA, SchedulerWorld
+from scheduler_world import MEDIA, TOPICS, SchedulerWorld
 
 from pop_stream.model.definitions import Customer
-from pop_stream.model.events.scheduling import InsightTick
-from pop_stream.policy.insight_scheduler import PlannedRound
+from pop_stream.model.events.base import HealthValue
+from pop_stream.model.events.codec import decode_query_reply
+from pop_stream.model.events.scheduling import InsightHealth, InsightTick, QueueQueried
+from pop_stream.policy.rounds import PlannedRound
 
 
 @pytest.fixture
@@ -154,3 +157,54 @@ async def test_metrics_and_answers_are_a_second_old_at_most(world):
         scheduler.decision(PlannedRound(now, 0, scheduler.depth, ()))
         bounds.append(scheduler.figures(now).at == now)
     assert all(bounds)
+
+
+async def queue_of(world):
+    await world.handle(QueueQueried(insight_id="media", query_id="q"))
+    return decode_query_reply(world.publisher.on(TOPICS.query_replies)[-1].value)
+
+
+async def test_a_paused_insight_emits_nothing_until_it_goes_on(world):
+    world.define(MEDIA.model_copy(update={"paused": True}))
+    await world.place("ann", 5)
+    assert world.emitted_ids() == []
+    assert (await queue_of(world)).limited_by == "paused"
+    world.define(MEDIA)
+    await world.handle(InsightTick(insight_id="media"))
+    assert len(world.emitted_ids()) == 5
+
+
+async def test_a_reported_health_lowers_the_cap_at_once_and_is_shown(world):
+    world.define(MEDIA.model_copy(update={"max_in_flight": 8}))
+    until = (START + timedelta(seconds=60)).timestamp()
+    value = HealthValue(0.5, until, "the disk is slow")
+    await world.handle(InsightHealth(insight_id="media", source="disk", value=value))
+    await world.place("ann", 20)
+    [one] = world.decisions()
+    assert (len(one.chosen), one.waiting) == (4, "health")
+    assert (one.health, one.health_by) == (0.5, "disk")
+    shown = await queue_of(world)
+    assert (shown.limited_by, shown.health, shown.health_by) == ("health", 0.5, "disk")
+    assert (shown.health_reason, shown.health_until.timestamp()) == ("the disk is slow", until)
+
+
+async def test_a_reported_health_survives_a_restart_and_is_void_after_its_time(world):
+    world.define(MEDIA.model_copy(update={"max_in_flight": 8}))
+    value = HealthValue(0.0, (START + timedelta(seconds=60)).timestamp())
+    await world.handle(InsightHealth(insight_id="media", source="disk", value=value))
+    world.handler = world.new_handler()
+    await world.place("ann", 20)
+    assert world.emitted_ids() == []
+    assert not world.handler.may_emit(world.insight())
+    world.clock.move(timedelta(seconds=61))
+    assert world.handler.may_emit(world.insight())  # so the ticker wakes it
+    await world.handle(InsightTick(insight_id="media"))
+    assert len(world.emitted_ids()) == 8
+
+
+async def test_decisions_of_an_insight_that_is_well_do_not_mention_it(world):
+    value = HealthValue(1.0, (START + timedelta(seconds=60)).timestamp())
+    await world.handle(InsightHealth(insight_id="media", source="disk", value=value))
+    await world.place("ann", 5)
+    [record] = world.publisher.on(TOPICS.decisions)
+    assert "health" not in msgspec.json.decode(record.value)

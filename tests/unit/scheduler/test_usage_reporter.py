@@ -13,7 +13,7 @@ from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import InsightAgendasRouted, Origin
 from pop_stream.model.ids import CustomerId, InsightId
 from pop_stream.model.partitioning import partition_of
-from pop_stream.policy.ingress.usage import MemoryLoad
+from pop_stream.policy.ingress.usage import MemoryLoad, insight_account
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.scheduler.usage_reporter import UsageReporter
@@ -188,3 +188,17 @@ async def test_bytes_count_too():
     assert full.capacity_limit.present == sum(
         len(row) for key, row in world.table.data.items() if "/page/" in key
     )
+
+
+async def test_what_an_insight_with_a_limit_has_is_reported_of_all_customers_together():
+    world = UsageWorld()
+    limited = Insight(id="media", max_ready=5)
+    world.definitions.current = world.definitions.current.updated("insight/media", limited)
+    await world.place("a", "b")
+    await world.place("x", customer="free")  # emitted at once
+    account = insight_account("media")
+    assert world.reports()["media"] == ({"few": 2, account: 2}, True, {"3": (1, 0)})
+    await world.place("c")
+    assert world.reports()["media"][0] == {"few": 3, account: 3}
+    await world.place("y", insight="other")
+    assert world.reports()["other"][0] == {"few": 1}

@@ -12,7 +12,7 @@ from pop_stream.model.events.scheduling import (
     InsightAttemptsReported,
     InsightTick,
 )
-from pop_stream.policy.backlog.backlog import apply_relayed, apply_tick
+from pop_stream.policy.backlog.reports import apply_relayed, apply_tick
 
 NOW = START.timestamp()
 

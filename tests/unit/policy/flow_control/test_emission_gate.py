@@ -5,11 +5,13 @@ import itertools
 import pytest
 
 from pop_stream.model.definitions import Insight
+from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.flow_control.emission_gate import (
     INITIAL_TARGET,
     MAX_TARGET,
     CurrentDepth,
     budget,
+    in_flight_cap,
     is_half_full,
     target,
 )
@@ -176,3 +178,26 @@ def test_more_on_the_topic_never_lets_more_go():
     for aim in (1, 5, 16, 100):
         counts = [may_go(unclaimed, target=aim) for unclaimed in range(2 * aim)]
         assert counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("cap", "coefficient", "usual", "expected"),
+    [
+        (10, 1.0, 3, 10),
+        (10, 0.5, 3, 5),
+        (10, 0.29, 3, 2),
+        (100, 0.29, 3, 29),
+        (10, 0.01, 3, 1),  # some go on, or nobody would see that it is over
+        (10, 0.0, 3, 0),
+        (None, 1.0, 3, None),
+        (None, 0.5, 8, 4),
+        (None, 0.5, 0, 1),
+    ],
+)
+def test_the_cap_is_multiplied_by_the_health(cap, coefficient, usual, expected):
+    health = HEALTHY if coefficient == 1.0 else HealthCoefficient(coefficient, "disk")
+    assert in_flight_cap(insight(max_in_flight=cap), health, usual=usual) == expected
+
+
+def test_a_paused_insight_has_a_cap_of_nothing():
+    assert in_flight_cap(insight(paused=True), HEALTHY, usual=7) == 0

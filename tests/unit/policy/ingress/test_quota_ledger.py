@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pop_stream.model.definitions import Customer
-from pop_stream.model.errors import CapacityError, QuotaError
+from pop_stream.model.definitions import Customer, Insight
+from pop_stream.model.errors import CapacityError, InsightFullError, QuotaError
 from pop_stream.model.events.codec import decode_usage, encode
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit, IngressUsage
 from pop_stream.policy.ingress import quotas
@@ -22,6 +22,7 @@ from pop_stream.policy.ingress.usage import (
     UsageTotals,
     capacity_limits,
     chunks,
+    insight_account,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -105,11 +106,11 @@ def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
     api, ingest, third = ledger("api"), ledger("ingest"), ledger("third")
     api.admit("ready", "media", now_s=0)
     assert (api.ready_count("ready"), third.ready_count("ready")) == (1, 0)
-    api.record_position("ready", (7, 0), lane=2)
+    api.record_position("ready", "media", (7, 0), lane=2)
     tell(api, ingest, third)
     assert third.ready_count("ready") == 1
-    ingest.count_admitted("ready")
-    ingest.record_position("ready", (7, 0), lane=("media", 2))
+    ingest.count_admitted("ready", "media")
+    ingest.record_position("ready", "media", (7, 0), lane=("media", 2))
     ingest.mark_processed({2: 8})
     tell(ingest, api, third)
     tell(api, ingest, third)
@@ -126,8 +127,8 @@ def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
 def test_what_could_not_be_written_counts_no_more():
     one = ledger()
     one.admit("ready", "media", now_s=0)
-    one.release("ready")
-    one.release("ready")
+    one.release("ready", "media")
+    one.release("ready", "media")
     assert one.ready_count("ready") == 0
     assert admitted(one, "ready") == 3
 
@@ -136,7 +137,7 @@ def test_what_is_not_processed_counts_however_long_ingest_is_away():
     one = ledger()
     for offset in range(3):
         one.admit("ready", "media", now_s=0)
-        one.record_position("ready", (offset, 0), lane=0)
+        one.record_position("ready", "media", (offset, 0), lane=0)
     assert admitted(one, "ready", now_s=1e6) == 0
     one.apply(IngressUsage(ingress_id="ingest", number=1, processed_up_to={"0": 2}), now_s=1e6)
     assert admitted(one, "ready", now_s=1e6) == 2
@@ -341,3 +342,68 @@ def test_in_a_long_lane_neighbours_of_a_customer_leave_together_and_late_ones_to
     assert in_flight.counts == {}
     in_flight.advance("lane", (9, 0))
     assert in_flight.drain_changed() == {"a", "b"}
+
+
+# ---- insights ----
+
+
+def insight_ledger(name="one"):
+    insights = {"media": Insight(id="media", max_ready=3)}
+    return QuotaLedger(name, CUSTOMERS.get, insights.get)
+
+
+def test_an_insight_takes_so_many_of_all_customers_together():
+    one = insight_ledger()
+    assert admitted(one, "ready", 2) == 2
+    assert admitted(one, "free") == 1
+    assert admitted(one, "unknown") == 0
+    assert admitted(one, "unknown", insight_id="other") == 100
+
+
+def test_a_full_insight_lets_priority_1_pass_up_to_twice_as_many():
+    one = insight_ledger()
+    admitted(one, "free")
+    for _ in range(3):
+        one.admit("free", "media", now_s=0.0, is_urgent=True)
+    with pytest.raises(InsightFullError) as refused:
+        one.admit("free", "media", now_s=0.0, is_urgent=True)
+    assert (refused.value.limit, refused.value.present) == (6, 6)
+    assert "may have 6 (max_ready)" in str(refused.value)
+
+
+def test_priority_1_does_not_pass_the_customers_own_limit():
+    one = insight_ledger()
+    for _ in range(3):
+        one.admit("ready", "media", now_s=0.0, is_urgent=True)
+    with pytest.raises(QuotaError, match="customer 'ready' has 3 ready agendas"):
+        one.admit("ready", "media", now_s=0.0, is_urgent=True)
+
+
+def test_an_insights_agendas_are_counted_by_somebody_all_the_way():
+    api, ingest = insight_ledger("api"), insight_ledger("ingest")
+    api.admit("free", "media", now_s=0.0)
+    tell(api, ingest)
+    account = insight_account("media")
+    assert ingest.ready_count(account) == 1
+    api.record_position("free", "media", (7, 0), lane=2)
+    ingest.count_admitted("free", "media")
+    ingest.record_position("free", "media", (7, 0), lane=("media", 2))
+    ingest.mark_processed({2: 8})
+    tell(ingest, api)
+    assert api.ready_count(account) == 1
+    report = BacklogUsage(
+        insight_id="media", at=START, customers={account: 1}, placed={"2": (7, 0)}
+    )
+    for one in (api, ingest):
+        one.apply(report, now_s=0.0)
+    tell(ingest, api)
+    tell(api, ingest)
+    assert api.ready_count(account) == ingest.ready_count(account) == 1
+    assert admitted(api, "free") == 2
+
+
+def test_an_insights_agenda_that_was_not_written_makes_room_again():
+    one = insight_ledger()
+    admitted(one, "free")
+    one.release("free", "media")
+    assert admitted(one, "free") == 1
