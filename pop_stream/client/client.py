@@ -17,6 +17,7 @@ from pop_stream.client.definitions import DefinitionCalls
 from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.pulls import PullCalls
+from pop_stream.client.stats import StatsCalls
 from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
 from pop_stream.client.waits import OperationCalls, SignalCalls
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
@@ -254,6 +255,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
         signals: What work waits for, and customers give.
+        stats: What was counted by hour, and what customers had of workers.
         operations: Those that wait for a person, who approves or rejects them.
     """
 
@@ -276,6 +278,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)
         self.signals = SignalCalls(transport)
+        self.stats = StatsCalls(transport)
         self.operations = OperationCalls(transport)
 
     @property
