@@ -181,6 +181,7 @@ async def _templates(client):
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
     assert (await client.insights.forecast("files", {"acme": 2})).customers == []
+    yield "forecastWeights"
     yield "getInsightQueue"
     reported = await client.insights.report_health("files", 0.5, source="disk")
     assert (reported.source, reported.coefficient) == ("disk", 0.5)
