@@ -180,9 +180,9 @@ async def _templates(client):
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
+    yield "getInsightQueue"
     assert (await client.insights.forecast("files", {"acme": 2})).customers == []
     yield "forecastWeights"
-    yield "getInsightQueue"
     reported = await client.insights.report_health("files", 0.5, source="disk")
     assert (reported.source, reported.coefficient) == ("disk", 0.5)
     yield "putInsightHealth"
