@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev chaos test check house format generate dashboards verify lock audit image \
+.PHONY: help setup demo dev chaos test pictures check house format generate dashboards verify lock audit image \
   coverage ci clean
 
 help: ## List the targets
@@ -35,6 +35,10 @@ test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS
 	left_out="$$left_out $$(PYTHONPATH=. $(PY) tests/support/prometheus_server.py)"; set -x; \
 	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $$left_out $(ARGS); \
 	{ set +x; } 2>/dev/null; [ -z "$${left_out# }" ] || echo "*** LEFT OUT: $$left_out ***" >&2
+
+pictures: $(READY) ## Take the console's pictures for the documentation (ARGS=folder-for-all)
+	@$(PY) tests/support/browser.py >/dev/null
+	@PYTHONPATH=tests/support $(PY) tests/support/console_pictures.py $(ARGS)
 
 check: $(READY) ## Format, lint, types, imports, and whether generated files are current
 	$(VENV)/bin/ruff format --check .

@@ -159,7 +159,9 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         pullers=PullerEndpoints(ports.pullers),
-        queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        queue_endpoints=QueueEndpoints(
+            ports.questions, ports.summaries, ports.definitions, body_reader
+        ),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
-from pop_stream.api_models.queues import HealthReportView, QueueView
+from pop_stream.api_models.queues import ForecastView, HealthReportView, QueueView
 from pop_stream.api_models.schedules import (
     Backfill,
     CommandedSchedule,
@@ -45,6 +45,24 @@ class InsightCalls(DefinitionCalls[Insight]):
             ApiError: If there is no answer.
         """
         return await self._transport.read(QueueView, "insights", insight_id, "queue")
+
+    async def forecast(self, insight_id: str, weights: Mapping[str, float]) -> ForecastView:
+        """Who would start when if these customers had these weights; nothing is changed.
+
+        Raises:
+            NotFoundError: If there is no such insight.
+            ApiRefusedError: If a weight is none; `issues` say why.
+            ApiForbiddenError: If the caller is no operator.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            ForecastView,
+            "insights",
+            insight_id,
+            "forecast",
+            body=to_json({"weights": dict(weights)}),
+            is_repeatable=True,
+        )
 
     async def report_health(
         self,

@@ -183,6 +183,8 @@ async def _templates(client):
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
     yield "getInsightQueue"
+    assert (await client.insights.forecast("files", {"acme": 2})).customers == []
+    yield "forecastWeights"
     reported = await client.insights.report_health("files", 0.5, source="disk")
     assert (reported.source, reported.coefficient) == ("disk", 0.5)
     yield "putInsightHealth"

@@ -276,7 +276,7 @@ RULES_OF = {
         "putSchedule", "patchSchedule", "deleteSchedule",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics", "listPullers"),
+    **_rules("operators", READ, "getMetrics", "listPullers", "forecastWeights"),
     **_rules(
         "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
         "patchCustomer",
@@ -316,6 +316,7 @@ BODIES = {
     "createInsight": {"id": "gamma"},
     "createPool": {"id": "gamma", "max_in_flight": 1},
     "putPool": {"max_in_flight": 1},
+    "forecastWeights": {"weights": {"acme": 2}},
 }
 """Sound bodies, so that what is refused is refused for who asks."""
 
