@@ -72,7 +72,8 @@ def customer_shares(
             share=round(flow.served_by(now) / flow.due_weight / mean, 4) if mean else 1.0,
             wait_s=round(flow.wait_s, 6),
             held_by=flow.held_by,
-            delivered_s=round(flow.delivered_s, 6) if with_delivered else 0.0,
+            # Only the default itself is left out of a record, an equal number is written.
+            **({"delivered_s": round(flow.delivered_s, 6)} if with_delivered else {}),
         )
         for flow in flows
     )
@@ -120,7 +121,7 @@ def agenda_position(
     elif where.state in {READY, EMITTED} and rate_per_s > 0 and _is_emittable(where.flow):
         limit_s = where.flow.tokens_after_s(own_ahead + 1, now) if is_ready else 0.0
         eta_s = round(max((position + unclaimed) / rate_per_s, limit_s), 3)
-    overrides = where.overrides
+    mean, overrides = mean_service(backlog, now), where.overrides
     return QueuedAgendaStatus(
         agenda_id=agenda_id,
         state=_NAMES[where.state],
@@ -129,7 +130,7 @@ def agenda_position(
         urgent_ahead=urgent,
         rises_at=_rises_at(backlog, where, now) if is_ready else None,
         eta_s=eta_s,
-        customer=customer_shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
+        customer=customer_shares([where.flow], mean=mean, now=now, with_delivered=True)[0],
         attempt=where.attempt,
         until=datetime.fromtimestamp(overrides.due, UTC) if overrides.due else None,
         why=overrides.why if where.state == WAITING else None,

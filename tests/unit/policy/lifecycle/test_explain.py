@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from backlogs import START, backlog, cancel, incomparable_origins, placed, settled, several
 
@@ -320,6 +321,17 @@ def test_shares_tell_what_a_round_chose_and_figures_of_a_sensible_length():
     assert (b.customer_id, b.chosen, b.share, b.wait_s) == ("b", 0, 0.9091, 1.234568)
     plain = forecast.customer_shares(flows, mean=1.1, now=NOW)
     assert [one.chosen for one in plain] == [0, 0]
+
+
+@pytest.mark.parametrize("with_delivered", [True, False])
+def test_what_was_delivered_takes_room_in_a_record_only_where_it_is_told(with_delivered):
+    target = fill(backlog(), ("a", 2))
+    flow = target.queue.flow("a")
+    flow.delivered_s = 1.23456789
+    shares = forecast.customer_shares([flow], mean=1.0, now=NOW, with_delivered=with_delivered)
+    record = msgspec.json.decode(msgspec.json.encode(shares[0]))
+    assert record.get("delivered_s") == (1.234568 if with_delivered else None)
+    assert where(target, "a-0").customer.delivered_s == 1.234568
 
 
 def test_the_mean_is_of_those_with_work_waiting_by_weight():
