@@ -78,6 +78,7 @@ OPTIONAL: Final = frozenset(
     (kind, field)
     for event, fields in {
         "insight.tick": ("lag", "lags", "emitted", "relayed_until", "is_api_unavailable"),
+        "queue.described": ("eligible",),
     }.items()
     for kind in either(event)
     for field in either(*fields)

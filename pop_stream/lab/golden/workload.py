@@ -166,7 +166,7 @@ async def fail_and_rerun(world: GoldenWorld) -> None:
     forbidden = operation("a", "command", {"program": "true"})
     await world.submit("fails-finally", agenda("f-final", forbidden))
     tries = {"timeout_s": 0.2, "max_attempts": 2, "backoff": {"first_s": 0.1, "jitter": 0}}
-    slow = operation("a", "sleep", {"seconds": 30}, **tries)
+    slow = operation("a", "sleep", {"seconds": 5}, **tries)
     await world.submit("fails-late", agenda("f-late", slow, max_attempts=1))
     await world.until_state("failed", "f-never", "f-final", "f-late")
     await world.until_state("succeeded", "f-once", "dag")
