@@ -324,7 +324,7 @@ def test_shares_tell_what_a_round_chose_and_figures_of_a_sensible_length():
 
 
 @pytest.mark.parametrize("with_delivered", [True, False])
-def test_what_was_delivered_takes_room_in_a_record_only_where_it_is_told(with_delivered):
+def test_what_was_delivered_is_in_a_record_only_where_it_is_wanted(with_delivered):
     target = fill(backlog(), ("a", 2))
     flow = target.queue.flow("a")
     flow.delivered_s = 1.23456789
