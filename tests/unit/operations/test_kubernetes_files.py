@@ -9,7 +9,8 @@ import yaml
 from typer.main import get_command
 
 from pop_stream.__main__ import app
-from pop_stream.model.definitions import Insight, parse_definitions_file
+from pop_stream.model.definitions import Insight
+from pop_stream.model.definitions_file import parse_definitions_file
 from pop_stream.settings import Settings
 
 BASE = Path(__file__).parents[3] / "deploy" / "kubernetes" / "base"
