@@ -93,11 +93,32 @@ class Settings(BaseSettings):
     console_path: Annotated[str, Field(pattern=r"^(/[a-z0-9][a-z0-9._-]*)+$")] = Field(
         default="/ui", description="Where on the API's address the web console is."
     )
+    console_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="A port of its own for the web console; the API's if unset."
+    )
     console_session: Annotated[
         timedelta, Field(ge=timedelta(minutes=1), le=timedelta(days=30))
     ] = Field(
         default=timedelta(hours=8),
         description="How long a viewer of the web console stays signed in.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="URL of the OpenID Connect issuer where viewers of the web console may "
+        "sign in; `POP_JWT_ISSUER` and `POP_JWT_JWKS` must be of the same, and "
+        "`POP_JWT_AUDIENCE` the client id.",
+    )
+    oidc_client_id: str = Field(default="", description="Of the web console at that issuer.")
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="Of that client; unset if it is a public one."
+    )
+    oidc_redirect_url: str = Field(
+        default="",
+        description="Where the issuer sends viewers back to: the web console's address with "
+        "`/sign-in/callback`, as registered there.",
+    )
+    oidc_scopes: str = Field(
+        default="openid", description="What is asked for there, with blanks between."
     )
     auth: Literal["off", "required"] | None = Field(
         default=None,
@@ -113,6 +134,11 @@ class Settings(BaseSettings):
         default=False,
         description="Refuse agendas of customers that are not defined. The same for API and "
         "ingest; without it, such a customer has weight 1 and no limits of its own.",
+    )
+    admission_policies: tuple[str, ...] = Field(
+        default=(),
+        description="JSON list of entry points of the group pop_stream.admission_policies, in "
+        "the order in which they are asked. The same for API and ingest.",
     )
     signing_secrets: tuple[Annotated[SecretStr, Field(min_length=32)], ...] = Field(
         default=(),
@@ -282,6 +308,13 @@ class Settings(BaseSettings):
     log_format: Literal["json", "console"] = Field(default="json")
 
     @property
+    def console_url(self) -> str:
+        """Where the web console is, for whoever calls the API by `api_url`."""
+        url = urlsplit(self.api_url)
+        place = f"{url.hostname}:{self.console_port}" if self.console_port else url.netloc
+        return f"{url.scheme}://{place}{self.console_path}/"
+
+    @property
     def listens_on_loopback(self) -> bool:
         """Whether only this machine reaches the API."""
         return is_loopback(self.http_host)
@@ -341,5 +374,17 @@ class Settings(BaseSettings):
     def _check_jwks_for_issuer(self) -> Self:
         if (self.jwt_issuer is None) != (self.jwt_jwks is None):
             msg = "POP_JWT_ISSUER and POP_JWT_JWKS go together: set both, or neither"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _complete_issuer(self) -> Self:
+        if self.oidc_issuer is None:
+            return self
+        if not (self.oidc_client_id and self.oidc_redirect_url and self.jwt_issuer):
+            msg = (
+                "POP_OIDC_ISSUER needs POP_OIDC_CLIENT_ID, POP_OIDC_REDIRECT_URL, and "
+                "POP_JWT_ISSUER with POP_JWT_JWKS, by which the API takes its tokens"
+            )
             raise ValueError(msg)
         return self

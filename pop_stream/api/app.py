@@ -23,6 +23,7 @@ from pop_stream.api.http.server import Metrics, add_correlation_id, around_reque
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseVerifier
+from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
 from pop_stream.api.submissions.duplicates import DuplicateFinder
@@ -35,10 +36,14 @@ from pop_stream.api.submissions.submissions import (
 )
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
+from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
@@ -48,7 +53,9 @@ from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
+from pop_stream.ports.signals import SignalStore
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
@@ -67,6 +74,8 @@ class ApiPorts:
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
         examine: Says what is wrong with the installation, in words.
+        policies: Asked about every submission.
+        rankers: The operator's own, by the names that insights call them.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -80,12 +89,16 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    pullers: PullerReader
+    signals: SignalStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: RequestAuthenticator = field(default_factory=AllowAll)
     quota_ledger: QuotaLedger | None = None
+    policies: Sequence[AdmissionPolicy] = BUILT_IN
+    rankers: Mapping[str, RankFunction] = field(default_factory=dict)
 
 
 def create_app(
@@ -139,6 +152,7 @@ def _endpoints(
         commands=_commands(ports, settings, body_reader),
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
+        pullers=PullerEndpoints(ports.pullers),
         queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
@@ -146,18 +160,29 @@ def _endpoints(
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
         template_runs=TemplateRunEndpoints(
-            definitions["template"],
-            validator,
-            submissions,
-            ports.summaries,
-            body_reader,
+            definitions["template"], validator, submissions, ports.summaries, body_reader
         ),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
+        signals=SignalEndpoints(ports.signals, ports.clock, body_reader),
+        decisions=_decisions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
+    )
+
+
+def _decisions(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> DecisionEndpoints:
+    return DecisionEndpoints(
+        summaries=ports.summaries,
+        publisher=ports.publisher,
+        clock=ports.clock,
+        body_reader=body_reader,
+        settings=settings,
+        audit_log=ports.audit,
     )
 
 
@@ -238,6 +263,10 @@ def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionVali
         lambda: ports.new_id(ports.clock.now()),
         largest=settings.max_agenda_bytes,
         defined_only=settings.defined_customers_only,
+        resolvers=period_resolvers(),
+        policies=ports.policies,
+        rankers=ports.rankers,
+        now=ports.clock.now,
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pop_stream.api_models.base import ExternalId, Instant, Percent, ResponseModel
 from pop_stream.api_models.submissions import Links
 from pop_stream.model.agenda import Id, Name, OwnId
+from pop_stream.model.events.base import MAX_RANK
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.policy.lifecycle.states import State
@@ -39,7 +40,7 @@ class Reprioritisation(CommandRequest):
     priority: Annotated[int, Field(ge=1, le=9), WHOLE_NUMBER] | None = Field(
         default=None, description="1 is most urgent, 9 least."
     )
-    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] | None = Field(
+    rank: Annotated[int, Field(ge=0, le=MAX_RANK), WHOLE_NUMBER] | None = Field(
         default=None, description="Among agendas of one priority, least first."
     )
 

@@ -10,6 +10,7 @@ from pop_stream.api_models.agendas import AgendaProgress
 from pop_stream.api_models.base import Instant, ResponseModel, SubmittedAgenda
 from pop_stream.model.agenda import Id, Name
 from pop_stream.model.events.lifecycle import StopReason
+from pop_stream.model.ids import ID_LENGTH
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.retry import MAX_DEFERRAL_S
 from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH
@@ -94,6 +95,13 @@ class WaitReport(_Request):
         default=60, description="Seconds until the agenda is to be pulled again."
     )
     message: Text = Field(default="", description="What it waits for.")
+    kind: Literal["check", "signal", "approval"] = Field(
+        default="check",
+        description="`signal` and `approval` are ended from outside, which wakes the agenda.",
+    )
+    signal: Annotated[str, StringConstraints(max_length=ID_LENGTH)] = Field(
+        default="", description="With `signal`: its name."
+    )
 
 
 class Completion(Heartbeat):
@@ -147,6 +155,36 @@ class PulledAgendas(ResponseModel, frozen=True):
     """Agendas to run now; none if the wait ended before there was one."""
 
     agendas: list[PulledAgenda]
+
+
+class PullerView(ResponseModel, frozen=True):
+    """A puller in one insight, by its last sign of life there, some seconds old at most.
+
+    Attributes:
+        puller_id: As it calls itself.
+        last_claim_at: When it last claimed; null of a worker over HTTP.
+        idle: Runners that had no agenda at that claim; null of a worker over HTTP.
+        last_agenda_id: What its last sign was about.
+    """
+
+    insight_id: str
+    puller_id: str
+    first_seen_at: Instant
+    last_sign_at: Instant
+    last_claim_at: Instant | None
+    idle: int | None
+    last_agenda_id: str
+
+
+class PullerList(ResponseModel, frozen=True):
+    """A page of pullers, by insight and id.
+
+    Attributes:
+        next: The `after` of the next page; null on the last.
+    """
+
+    pullers: list[PullerView]
+    next: str | None
 
 
 class ReportAcknowledgement(ResponseModel, frozen=True):

@@ -1,6 +1,7 @@
 """Answers to submissions, and explanations of where agendas are routed."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -118,4 +119,26 @@ class Preview(ResponseModel, frozen=True):
 
     agenda: SubmittedAgenda
     insight_id: str | None
+    issues: tuple[Issue, ...]
+
+
+class SplitPreview(ResponseModel, frozen=True):
+    """What a run of a template that divides its runs would come to.
+
+    Attributes:
+        children: How many agendas it would submit.
+        first: Their parts of the payload, those of the first few.
+        last: That of the last.
+        agenda: The first child, without the id and link that its parent gives it.
+        insight_id: Where that goes; null if no insight takes it.
+        parent_insight_id: Where the agenda goes that submits the children.
+        issues: Why a place is null.
+    """
+
+    children: int
+    first: tuple[Mapping[str, Any], ...]
+    last: Mapping[str, Any]
+    agenda: SubmittedAgenda
+    insight_id: str | None
+    parent_insight_id: str | None
     issues: tuple[Issue, ...]

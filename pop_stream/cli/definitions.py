@@ -136,6 +136,12 @@ def _runs(app: typer.Typer) -> typer.Typer:
         call = _call(payload, param, None)
         emit(with_api(lambda client: client.templates.preview(template_id, call)))
 
+    @app.command("split-preview")
+    def split_preview(template_id: Id, payload: Payload = None, param: Params = None) -> None:
+        """Count the agendas that a run would be divided among; nothing is submitted."""
+        call = _call(payload, param, None)
+        emit(with_api(lambda client: client.templates.preview_split(template_id, call)))
+
     return app
 
 

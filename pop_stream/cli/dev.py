@@ -39,7 +39,7 @@ def dev(
     from pop_stream.operations import logging
     from pop_stream.operations.lifetime import run_until_interrupted
 
-    logging.configure_console_logging()
+    logging.configure_file_logging(folder.absolute() / "logs" / "dev.log")
     plan = StackPlan(
         folder=folder,
         definitions=definitions,
@@ -57,9 +57,10 @@ async def _follow(plan: "StackPlan", on_progress: Callable[[str], None]) -> None
 
     async with Stack(plan, on_progress) as stack:
         url = stack.settings.api_url
+        shown = stack.settings.console
+        look = f"look at it at {stack.settings.console_url}; " if shown else ""
         on_progress(
-            f"[bold]ready[/]: look at it at {url}{stack.settings.console_path}/; "
-            f"the API is at {url}, what it serves at {url}/openapi.json"
+            f"[bold]ready[/]: {look}the API is at {url}, what it serves at {url}/openapi.json"
         )
         on_progress(f"Kafka listens at {stack.settings.kafka_bootstrap}")
         on_progress(f"logs are in {stack.supervisor.logs}; Ctrl-C stops everything")

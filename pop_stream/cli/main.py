@@ -13,6 +13,7 @@ import pop_stream
 from pop_stream.cli import admin, agendas, definitions, dev, parts
 from pop_stream.cli.dead_letters import app as dead_letters
 from pop_stream.cli.keys import app as keys
+from pop_stream.cli.signals import app as signals
 from pop_stream.operations.errors import UsageError, message, wants_traces
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ for panel, commands in (
 app.add_typer(agendas.app, name="agenda", rich_help_panel="Work with agendas")
 for group in definitions.GROUPS:
     app.add_typer(group, rich_help_panel="Define")
+app.add_typer(signals, rich_help_panel="Work with agendas")
 app.add_typer(dead_letters, rich_help_panel="Operate")
 app.add_typer(keys, rich_help_panel="Operate")
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import HealthReportView, QueueView
-from pop_stream.api_models.submissions import AcceptedAgenda, Preview
+from pop_stream.api_models.submissions import AcceptedAgenda, Preview, SplitPreview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
 from pop_stream.client.content import decoded, is_named, to_json
@@ -18,6 +18,7 @@ from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.pulls import PullCalls
 from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
+from pop_stream.client.waits import OperationCalls, SignalCalls
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.model.template import AgendaTemplate, TemplateCall
 
@@ -188,6 +189,26 @@ class TemplateCalls(DefinitionCalls[AgendaTemplate]):
             is_repeatable=True,
         )
 
+    async def preview_split(
+        self, template_id: str, call: TemplateCall | Mapping[str, Any] | None = None
+    ) -> SplitPreview:
+        """How many agendas a run would be divided among; nothing is submitted.
+
+        Raises:
+            NotFoundError: If there is no template, or none that the caller may see.
+            ApiRefusedError: If the template does not divide its runs, or the payload cannot be
+                divided; `issues` say why.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            SplitPreview,
+            "agenda-templates",
+            template_id,
+            "split-preview",
+            body=to_json({} if call is None else call),
+            is_repeatable=True,
+        )
+
 
 TIMEOUT: Final = timedelta(seconds=30)
 
@@ -214,6 +235,8 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         keys: API keys.
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
+        signals: What work waits for, and customers give.
+        operations: Those that wait for a person, who approves or rejects them.
     """
 
     def __init__(
@@ -234,6 +257,8 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.keys = KeyCalls(transport)
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)
+        self.signals = SignalCalls(transport)
+        self.operations = OperationCalls(transport)
 
     @property
     def url(self) -> str:

@@ -1,6 +1,6 @@
 """Calls of workers without Kafka: pull agendas, keep, report on and end their attempts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
@@ -9,6 +9,8 @@ from pop_stream.api_models.pulls import (
     OperationReport,
     PulledAgenda,
     PulledAgendas,
+    PullerList,
+    PullerView,
     ReportAcknowledgement,
     WaitReport,
 )
@@ -40,6 +42,42 @@ class AttemptRef(Protocol):
 
 class PullCalls(Calls):
     """Pull agendas, and report on them."""
+
+    async def pullers(self, *, insight_id: str | None = None) -> AsyncIterator[PullerView]:
+        """Who pulls what, by insight and id, with the last sign of life; for operators.
+
+        Args:
+            insight_id: Only in this insight.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        after: str | None = None
+        while True:
+            page = await self.puller_page(insight_id=insight_id, after=after)
+            for one in page.pullers:
+                yield one
+            after = page.next
+            if after is None:
+                return
+
+    async def puller_page(
+        self, *, insight_id: str | None = None, limit: int = 500, after: str | None = None
+    ) -> PullerList:
+        """One page of these.
+
+        Args:
+            insight_id: Only in this insight.
+            limit: 1 to 500.
+            after: `next` of the page before.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        query = [("limit", str(limit))]
+        query += [("insight_id", insight_id)] if insight_id else []
+        query += [("after", after)] if after else []
+        return await self._transport.read(PullerList, "pullers", query=query)
 
     async def pull(
         self,

@@ -1,18 +1,19 @@
 """Composes the HTTP API, with the dispatcher of pulls and the relay of the outbox beside it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.http.access import AllowAll, RequestAuthenticator
-from pop_stream.api.http.server import serve
+from pop_stream.api.http.server import bare_application, serve
 from pop_stream.background import background
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
+from pop_stream.composition.policies import admission_policies, operator_rankers
 from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.http_pull.dispatcher import Dispatcher
 from pop_stream.kafka import connections
@@ -28,10 +29,13 @@ from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.pullers import PostgresPullers
+from pop_stream.postgres.signals import PostgresSignals
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
 if TYPE_CHECKING:
+    from pop_stream.console.oidc import OidcConfig
     from pop_stream.postgres.pool import Pool
 
 
@@ -50,14 +54,17 @@ async def run_api(
     async with open_ports(settings) as ports:
         dispatcher = Dispatcher(settings, ports.publisher, WallClock())
         app, urls = create_app(ports, settings), list[str]()
-        if settings.console:
+        works: dict[str, Coroutine[Any, Any, None]] = {"dispatcher": dispatcher.run()}
+        if settings.console and settings.console_port is None:
             _add_console(app, settings, urls)
+        elif settings.console:
+            works["console"] = _serve_console(settings, urls)
 
         def listens(url: str) -> None:
             urls.append(url)
             on_url(url)
 
-        async with background(dispatcher=dispatcher.run()):
+        async with background(**works):
             await serve(app, settings, stop, on_url=listens)
 
 
@@ -71,8 +78,33 @@ def _add_console(app: web.Application, settings: Settings, urls: list[str]) -> N
         signs_in=settings.requires_authentication,
         session=settings.console_session,
         hosts=settings.api_names,
+        oidc=_oidc(settings),
     )
     mount(app, config)
+
+
+def _oidc(settings: Settings) -> "OidcConfig | None":
+    """The issuer where viewers may sign in, if there is one."""
+    from pop_stream.console.oidc import OidcConfig
+
+    if settings.oidc_issuer is None:
+        return None
+    secret = settings.oidc_client_secret
+    return OidcConfig(
+        issuer=settings.oidc_issuer,
+        client_id=settings.oidc_client_id,
+        client_secret=secret.get_secret_value() if secret else None,
+        redirect_url=settings.oidc_redirect_url,
+        scopes=settings.oidc_scopes,
+    )
+
+
+async def _serve_console(settings: Settings, urls: list[str]) -> None:
+    """Serve the web console at a port of its own, until cancelled."""
+    app = bare_application()
+    _add_console(app, settings, urls)
+    at_port = settings.model_copy(update={"http_port": settings.console_port})
+    await serve(app, at_port, asyncio.Event())
 
 
 def reachable(url: str) -> str:
@@ -83,6 +115,7 @@ def reachable(url: str) -> str:
 @asynccontextmanager
 async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
     """Open the ports of the API, and publish changes of definitions while they are open."""
+    policies = admission_policies(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         publish = await enter(connections.publisher(settings, client_id="api"))
@@ -109,9 +142,13 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             keys=PostgresKeys(pool, limits),
             audit=PostgresAuditLog(pool, limits),
             dead_letters=PostgresDeadLetters(pool),
+            pullers=PostgresPullers(pool),
+            signals=PostgresSignals(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             examine=lambda: doctor(settings),
+            policies=policies,
+            rankers=operator_rankers(),
             quota_ledger=(
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,

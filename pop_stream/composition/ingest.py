@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from pop_stream.clock import WallClock
+from pop_stream.composition.policies import admission_policies, operator_rankers
 from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
@@ -38,6 +39,7 @@ async def open_sender_authenticator(
 
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
     """Ingest and relay until `stop`; ends at once when either fails."""
+    policies = admission_policies(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="ingest"))
@@ -46,7 +48,14 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
         sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
         quota_gossip = await enter(quota_gossip_of(settings, publish, definitions, "ingest"))
         ingest = Ingest(
-            settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
+            settings,
+            publish,
+            definitions,
+            WallClock(),
+            sender_authenticator,
+            quota_gossip,
+            policies=policies,
+            rankers=operator_rankers(),
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
         host, port = settings.metrics_host, settings.metrics_port

@@ -9,13 +9,16 @@ from prometheus_client import CollectorRegistry
 
 from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.composition.reconciler import open_reconciler
+from pop_stream.conditions.watcher import ConditionWatcher
 from pop_stream.kafka import connections
 from pop_stream.kafka.errors import KafkaError
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher
 from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.postgres.conditions import PostgresConditions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.signals import PostgresSignals
 from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.reconciler.schedule import ReconciliationMetrics, schedule_reconciliation
 from pop_stream.rollup.dead_letters import store_dead_letters
@@ -64,6 +67,10 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             storing = store_dead_letters(settings, store=PostgresDeadLetters(pool), stop=stop)
             tasks.create_task(storing, name="dead-letters")
+            watcher = ConditionWatcher(
+                settings, PostgresSignals(pool), PostgresConditions(pool), publish, WallClock()
+            )
+            tasks.create_task(watcher.run(stop), name="conditions")
             retention_store = PostgresRetention(pool)
             retaining = schedule_retention(settings, retention_store, WallClock(), stop)
             tasks.create_task(retaining, name="retention")
@@ -114,7 +121,7 @@ async def _reconcile(
 
 
 async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
-    """Remove what has ended long enough ago; how many by state, `webhooks`, `dead_letters`."""
+    """Remove what is old enough, once; see `remove_expired`."""
     async with open_pool(settings) as pool:
         now = WallClock().now()
         return await remove_expired(

@@ -11,6 +11,7 @@ is no second rule of who may see what, and no second truth.
 - `pages` makes each page of what the API answers; a page is a template and its values.
 - `rendering` turns values into text; `pictures` draws SVG, which works without scripts and
   prints. Every picture stands beside a table that says the same.
+- `oidc` signs viewers in at an issuer, `layout` is what every page has around it.
 - `live` sends a page's main part again whenever it has changed, while somebody looks at it.
 - `app` puts these together, and stands before every request: no page of another site may act
   in a viewer's name, and nothing that a customer wrote is ever markup.

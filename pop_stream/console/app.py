@@ -21,17 +21,14 @@ from multidict import MultiMapping
 
 from pop_stream.api.http.access import ForeignPages
 from pop_stream.api.http.correlation import correlation_id
-from pop_stream.api_models.keys import CallerView
 from pop_stream.client import (
-    ApiConflictError,
-    ApiError,
     ApiForbiddenError,
-    ApiNotFoundError,
     ApiRefusedError,
     ApiUnauthenticatedError,
-    ApiUnavailableError,
 )
 from pop_stream.console import live
+from pop_stream.console.layout import error_page, fault_page, navigation_of, notice_of
+from pop_stream.console.oidc import PENDING_S, OidcConfig, OidcSignIn
 from pop_stream.console.pages.agenda import act, agenda
 from pop_stream.console.pages.agendas import agendas, command_all
 from pop_stream.console.pages.dead_letters import (
@@ -42,6 +39,7 @@ from pop_stream.console.pages.dead_letters import (
 )
 from pop_stream.console.pages.insight import insight
 from pop_stream.console.pages.overview import overview
+from pop_stream.console.pages.pullers import pullers
 from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
 from pop_stream.console.pages.weights import set_weight
 from pop_stream.console.rendering import Page, Renderer
@@ -49,41 +47,17 @@ from pop_stream.console.sessions import Session, Sessions
 from pop_stream.console.viewing import Clients, FindingsCache, PageView, QueueCache
 from pop_stream.model.errors import (
     ForbiddenError,
-    IssuesError,
-    NotFoundError,
     PopStreamError,
-    UnavailableError,
+    UnauthenticatedError,
 )
-from pop_stream.model.identity import Role
 
 _log = structlog.get_logger()
 
 COOKIE: Final = "__Host-pop-session"
+SIGN_IN_COOKIE: Final = "__Host-pop-sign-in"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
 _MAX_FORM: Final = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class NavigationEntry:
-    """A page that the navigation leads to.
-
-    Attributes:
-        key: Its keyboard shortcut.
-        role: Of a customer's viewer who is shown it; None for no customer.
-        operator_role: Of an operator who is.
-    """
-
-    path: str
-    name: str
-    key: str
-    role: Role | None = Role.READ
-    operator_role: Role = Role.READ
-
-    def is_for(self, caller: CallerView) -> bool:
-        """Whether a viewer is shown it."""
-        role = self.operator_role if caller.customer_id is None else self.role
-        return role in caller.roles
 
 
 _POLICY: Final = (
@@ -102,24 +76,7 @@ _STATIC: Final[Mapping[str, str]] = {
     "console.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-_NAVIGATION: Final = (
-    NavigationEntry("/", "Overview", "o"),
-    NavigationEntry("/agendas", "Agendas", "a"),
-    NavigationEntry("/dead-letters", "Dead letters", "d"),
-    NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
-    NavigationEntry("/audit", "Audit", "u", role=None, operator_role=Role.ADMIN),
-    NavigationEntry("/doctor", "Doctor", "h", role=None, operator_role=Role.ADMIN),
-)
 _NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light": "auto"}
-_ON_ITS_WAY: Final = frozenset(
-    {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
-)
-_DONE: Final[Mapping[str, str]] = {
-    "redrive": "It is redriven: what it is about is tried again.",
-    "discard": "It is discarded.",
-    "revoke": "The key is revoked; every process refuses it within two seconds.",
-}
-
 PageMaker = Callable[[PageView], Awaitable[Page]]
 
 FormHandler = Callable[[PageView, MultiMapping[str]], Awaitable[Page | str]]
@@ -135,6 +92,7 @@ class ConsoleConfig:
         signs_in: Whether viewers sign in; without, the API asks nobody who calls.
         session: How long a viewer stays signed in.
         hosts: Names of this site, beside `localhost` and addresses.
+        oidc: The issuer where viewers may sign in; None if keys alone are taken.
     """
 
     base: str
@@ -142,6 +100,7 @@ class ConsoleConfig:
     signs_in: bool
     session: timedelta
     hosts: tuple[str, ...] = ()
+    oidc: OidcConfig | None = None
 
 
 class Console:
@@ -162,6 +121,7 @@ class Console:
         self._findings = FindingsCache(now)
         self._renderer = Renderer(config.base)
         self._foreign_pages = ForeignPages(config.hosts)
+        self._oidc = OidcSignIn(config.oidc, now) if config.oidc else None
         self._open_session: Session | None = None
         self._streams = live.Streams()
         self._static = {name: _static_file(name) for name in _STATIC}
@@ -179,6 +139,7 @@ class Console:
             ("/agendas/{agenda_id}", agenda),
             ("/dead-letters", dead_letters),
             ("/dead-letters/{letter_id}", dead_letter),
+            ("/pullers", pullers),
             ("/keys", keys),
             ("/audit", audit),
             ("/doctor", doctor),
@@ -196,6 +157,8 @@ class Console:
             router.add_post(path, self._takes(handler))
         router.add_get("/sign-in", self._guarded(self._get_sign_in))
         router.add_post("/sign-in", self._guarded(self._post_sign_in))
+        router.add_get("/sign-in/issuer", self._guarded(self._get_issuer))
+        router.add_get("/sign-in/callback", self._guarded(self._get_callback))
         router.add_post("/sign-out", self._guarded(self._post_sign_out))
         router.add_post("/theme", self._guarded(self._post_theme))
         app.on_shutdown.append(self._close_streams)
@@ -258,14 +221,14 @@ class Console:
                 self._sessions.end(request.cookies.get(COOKIE, ""))
                 return self._to_sign_in(request)
             except PopStreamError as error:
-                return self._answer(request, _error_page(error), None)
+                return self._answer(request, error_page(error), None)
             except web.HTTPException:
                 raise
             except Exception:
                 if request.writer.output_size:
                     raise  # an answer has begun: all that is left is to cut the connection
                 _log.exception("console.failed", path=request.path)
-                return self._answer(request, _fault_page(correlation_id(request)), None)
+                return self._answer(request, fault_page(correlation_id(request)), None)
 
         return guarded
 
@@ -292,7 +255,7 @@ class Console:
     async def _get_sign_in(self, request: web.Request) -> web.StreamResponse:
         if await self._session(request) is not None:
             return _see_other(f"{self._config.base}/")
-        return self._answer(request, _sign_in_page(request.query.get("back", "")), None)
+        return self._answer(request, self._sign_in_page(request.query.get("back", "")), None)
 
     async def _post_sign_in(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
@@ -300,9 +263,55 @@ class Console:
         try:
             caller = await (await self._clients.of(token)).caller()
         except (ApiUnauthenticatedError, ApiForbiddenError, ApiRefusedError) as error:
-            return self._answer(request, _sign_in_page(back, fault=str(error)), None)
+            return self._answer(request, self._sign_in_page(back, fault=str(error)), None)
         session_id, _ = self._sessions.begin(caller, token)
         response = _see_other(self._own_address(back))
+        self._set_session(response, session_id)
+        return response
+
+    async def _get_issuer(self, request: web.Request) -> web.StreamResponse:
+        """Send the viewer to the issuer, and know the browser again when it comes back."""
+        if self._oidc is None:
+            raise web.HTTPNotFound
+        begun = await self._oidc.begin(self._own_address(request.query.get("back", "")))
+        headers = {**_HEADERS, "Location": begun.address}
+        response = web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
+        # Lax: the issuer's page sends the browser back, and a strict cookie stays out of that.
+        response.set_cookie(
+            SIGN_IN_COOKIE,
+            begun.browser,
+            max_age=int(PENDING_S),
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="Lax",
+        )
+        return response
+
+    async def _get_callback(self, request: web.Request) -> web.StreamResponse:
+        """Exchange the issuer's answer for a session."""
+        if self._oidc is None:
+            raise web.HTTPNotFound
+        try:
+            token, back = await self._oidc.finish(
+                dict(request.query), request.cookies.get(SIGN_IN_COOKIE, "")
+            )
+            caller = await (await self._clients.of(token)).caller()
+        except (UnauthenticatedError, ApiUnauthenticatedError, ApiForbiddenError) as error:
+            return self._answer(request, self._sign_in_page("", fault=str(error)), None)
+        session_id, _ = self._sessions.begin(caller, token)
+        # A page, not a redirection: the browser sends a strict cookie only where a page of
+        # this site leads it.
+        response = self._answer(
+            request, Page("signed_in.html", "Signed in", {"back": back}), None
+        )
+        self._set_session(response, session_id)
+        response.del_cookie(
+            SIGN_IN_COOKIE, path="/", secure=True, httponly=True, samesite="Lax"
+        )
+        return response
+
+    def _set_session(self, response: web.StreamResponse, session_id: str) -> None:
         response.set_cookie(
             COOKIE,
             session_id,
@@ -312,7 +321,12 @@ class Console:
             httponly=True,
             samesite="Strict",
         )
-        return response
+
+    def _sign_in_page(self, back: str, *, fault: str = "") -> Page:
+        status = HTTPStatus.UNAUTHORIZED if fault else HTTPStatus.OK
+        issuer = urlsplit(self._config.oidc.issuer).netloc if self._config.oidc else ""
+        values = {"back": back, "fault": fault, "issuer": issuer}
+        return Page("sign_in.html", "Sign in", values, status=status)
 
     async def _post_sign_out(self, request: web.Request) -> web.StreamResponse:
         session = await self._session(request)
@@ -375,11 +389,6 @@ class Console:
 
     def _common(self, request: web.Request, session: Session | None) -> dict[str, Any]:
         caller = session.caller if session else None
-        did, count = request.query.get("did", ""), request.query.get("count", "")
-        notice = _DONE.get(did, "")
-        if did in _ON_ITS_WAY:
-            many = f" for {count} agendas" if count.isdecimal() else ""
-            notice = f"{did.capitalize()} is on its way{many}."
         theme = request.cookies.get(THEME, "auto")
         theme = theme if theme in _NEXT_THEME else "auto"
         here = request.path.removeprefix(self._config.base) or "/"
@@ -387,13 +396,13 @@ class Console:
             "caller": caller,
             "csrf": session.csrf if session else "",
             "signs_in": self._config.signs_in,
-            "navigation": [one for one in _NAVIGATION if caller and one.is_for(caller)],
+            "navigation": navigation_of(caller),
             "here": here,
             "address": request.path_qs if request.method == "GET" else self._config.base,
             "theme": theme,
             "next_theme": _NEXT_THEME[theme],
             "version": self._version,
-            "notice": notice,
+            "notice": notice_of(request.query.get("did", ""), request.query.get("count", "")),
         }
 
     def _answer(
@@ -405,13 +414,17 @@ class Console:
         )
 
 
-def mount(app: web.Application, config: ConsoleConfig) -> None:
+def mount(
+    app: web.Application,
+    config: ConsoleConfig,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
     """Have an application serve the console, and lead from its root there."""
 
     async def lead(_: web.Request) -> web.StreamResponse:
         return _see_other(f"{config.base}/")
 
-    app.add_subapp(config.base, Console(config).application())
+    app.add_subapp(config.base, Console(config, now).application())
     for path in ("/", config.base):
         app.router.add_get(path, lead)
 
@@ -426,45 +439,3 @@ def _see_other(address: str) -> web.Response:
         address = "/"
     headers = {**_HEADERS, "Location": address}
     return web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
-
-
-def _sign_in_page(back: str, *, fault: str = "") -> Page:
-    status = HTTPStatus.UNAUTHORIZED if fault else HTTPStatus.OK
-    return Page("sign_in.html", "Sign in", {"back": back, "fault": fault}, status=status)
-
-
-def _fault_page(correlation: str) -> Page:
-    values = {
-        "detail": "The fault is on this side.",
-        "issues": (),
-        "correlation_id": correlation,
-    }
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return Page("error.html", "This page could not be made", values, status=status)
-
-
-_STATUS: Final[tuple[tuple[type[PopStreamError], HTTPStatus, str], ...]] = (
-    (NotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
-    (ApiNotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
-    (ForbiddenError, HTTPStatus.FORBIDDEN, "Not allowed"),
-    (ApiForbiddenError, HTTPStatus.FORBIDDEN, "Not allowed"),
-    (ApiConflictError, HTTPStatus.CONFLICT, "Too late, or changed meanwhile"),
-    (IssuesError, HTTPStatus.UNPROCESSABLE_ENTITY, "This cannot be done as it is"),
-    (ApiRefusedError, HTTPStatus.UNPROCESSABLE_ENTITY, "This cannot be done as it is"),
-    (ApiUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "Not to be had just now"),
-    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "Not to be had just now"),
-    (ApiError, HTTPStatus.BAD_GATEWAY, "The API has a fault"),
-)
-
-
-def _error_page(error: PopStreamError) -> Page:
-    status, title = next(
-        ((status, title) for kind, status, title in _STATUS if isinstance(error, kind)),
-        (HTTPStatus.BAD_REQUEST, "This cannot be done"),
-    )
-    values = {
-        "detail": str(error),
-        "issues": getattr(error, "issues", ()),
-        "correlation_id": getattr(error, "correlation_id", None),
-    }
-    return Page("error.html", title, values, status=status)

@@ -168,6 +168,7 @@ class Stack:
             "puller_grace": _PULLER_GRACE,
             **self._plan.overrides,
         }
+        self._announce_console(overrides)
         if all(os.environ.get(name) for name in _SERVER_VARIABLES):
             folder.mkdir(parents=True, exist_ok=True)
             return overrides
@@ -186,6 +187,13 @@ class Stack:
         if not os.environ.get("POP_POSTGRES_DSN"):
             overrides["postgres_dsn"] = self._servers.dsn
         return overrides
+
+    def _announce_console(self, overrides: Mapping[str, object]) -> None:
+        """Say first where to look; there is nothing to see without an API."""
+        # The secrets that go with asking who calls come with the servers.
+        settings = load_settings({**overrides, "auth": "off"})
+        if settings.console and (self._plan.only is None or "api" in self._plan.only):
+            self._on_progress(f"the web console will be at {settings.console_url}")
 
     async def _start_parts(self, insights: Sequence[str]) -> None:
         # Consumers first, so that nothing is waited for; parts stop in the reverse order.

@@ -6,14 +6,16 @@ were admitted, if those are still on their way.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from time import monotonic
+from types import MappingProxyType
 from typing import Final
 
 import structlog
 from msgspec import Raw
 
+from pop_stream.extensions import period_resolvers
 from pop_stream.ingest.sender_authentication import (
     KafkaSubmissionQuota,
     SenderAuthenticator,
@@ -39,6 +41,8 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER, RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
@@ -108,7 +112,7 @@ rest is not delayed."""
 class Ingest:
     """Validates and routes submissions; stateless but for the definitions it last saw."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it works with, named once
         self,
         settings: Settings,
         publisher: Publisher,
@@ -116,7 +120,12 @@ class Ingest:
         clock: Clock,
         sender_authenticator: SenderAuthenticator | None = None,
         quota_gossip: QuotaGossip | None = None,
+        *,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
+        self._policies = policies
+        self._rankers = rankers
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = quota_gossip
         self._signer = RecordSigner(settings.signing_keys)
@@ -125,6 +134,7 @@ class Ingest:
             if quota_gossip is None
             else KafkaSubmissionQuota(quota_gossip.quota_ledger, self._signer)
         )
+        self._resolvers = period_resolvers()
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
@@ -228,6 +238,9 @@ class Ingest:
             max_agenda_bytes=self._settings.max_agenda_bytes,
             defined_customers_only=self._settings.defined_customers_only,
             quota=self._quota,
+            resolvers=self._resolvers,
+            policies=self._policies,
+            rankers=self._rankers,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from pop_stream.model.errors import PopStreamError, UnauthenticatedError, UnavailableError
 from pop_stream.model.identity import ANYONE, Principal
+from pop_stream.policy.ingress.admission import Standing
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
@@ -135,9 +136,17 @@ class KafkaSubmissionQuota:
         self._has_decided = False
 
     def take_has_decided(self) -> bool:
-        """Whether since the last call a quota decided about an agenda; asking resets it."""
+        """Whether since the last call a quota or policy decided; asking resets it."""
         decided, self._has_decided = self._has_decided, False
         return decided
+
+    def standing(self, record: ConsumedRecord) -> Standing:
+        """Whether the record's agendas were let in before; asked before policies decide."""
+        if self._is_admitted(record):
+            return "admitted"
+        self._has_decided = True
+        started_up_to = self._quota_ledger.started_up_to.get(record.partition, 0)
+        return "perhaps" if record.offset < started_up_to else "new"
 
     def admit(
         self,

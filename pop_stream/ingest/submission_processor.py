@@ -4,9 +4,10 @@ Accepted: an event for the rollup, and a `RoutedAgenda` for the scheduler. Refus
 whoever reads the agenda, and one dead letter for the record, with what is wrong with each.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Id, OwnId, routed_agenda
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import (
+    AdmissionDeniedError,
     CapacityError,
     ForbiddenError,
     Issue,
@@ -34,7 +36,10 @@ from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
-from pop_stream.policy.ingress.admission import Admission, Submission
+from pop_stream.policy.ingress.admission import Admission, Standing, Submission
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
+from pop_stream.policy.ingress.rankers import RankFunction
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
 
@@ -54,7 +59,7 @@ class ValidationIssues:
     def add(self, index: int, error: SubmissionError) -> None:
         """Add what is wrong with one of them, by its index in the record."""
         self.count += 1
-        if isinstance(error, QuotaError | CapacityError):
+        if isinstance(error, QuotaError | CapacityError | AdmissionDeniedError):
             self._code = error.code
         item = self._item(index)
         room = SubmissionError.MAX_ISSUES - len(self.issues)
@@ -198,9 +203,12 @@ class SubmissionProcessor:
         max_agenda_bytes: Of an agenda as it was submitted.
         defined_customers_only: Whether those of other customers are refused.
         quota: Asked for every sound agenda; None lets all in.
+        resolvers: Of periods, for templates that divide their runs.
+        policies: Asked about every sound agenda before that.
+        rankers: The operator's own, by name.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         topics: Topics,
         definitions: Definitions,
@@ -208,12 +216,18 @@ class SubmissionProcessor:
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         quota: KafkaSubmissionQuota | None = None,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
         self._topics = topics
         self._admission = Admission(
             definitions,
             max_agenda_bytes=max_agenda_bytes,
             defined_customers_only=defined_customers_only,
+            resolvers=resolvers,
+            policies=policies,
+            rankers=rankers,
         )
         self._quota = quota
 
@@ -224,6 +238,9 @@ class SubmissionProcessor:
             max_agenda_bytes=self._admission.max_agenda_bytes,
             defined_customers_only=self._admission.defined_customers_only,
             before=self._admission,
+            resolvers=self._admission.resolvers,
+            policies=self._admission.policies,
+            rankers=self._admission.rankers,
         )
 
     def process(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
@@ -294,14 +311,13 @@ class SubmissionProcessor:
             new_id=lambda: id_from_position(record, index),
             suggested_id=id_from_key(record, index),
             trace=_trace_of(record),
+            standing=self._standing(record),
+            at=now,
         )
         insight_id, encoded = submission.insight_id, msgspec.Raw(submission.value)
         accepted = self._accepted(submission, encoded, now)
-        routed = encode(
-            routed_agenda(
-                submission.agenda, encoded, agenda_id=submission.agenda_id, accepted_at=now
-            )
-        )
+        agenda, agenda_id = submission.agenda, submission.agenda_id
+        routed = encode(routed_agenda(agenda, encoded, agenda_id=agenda_id, accepted_at=now))
         if self._quota is not None:
             self._quota.admit(
                 record,
@@ -314,6 +330,11 @@ class SubmissionProcessor:
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
         result.routed.setdefault(insight_id, []).append(EncodedAgenda(routed, origin))
+
+    def _standing(self, record: ConsumedRecord) -> Standing:
+        if not self._admission.has_policies:
+            return "admitted"  # there is nothing to ask about
+        return "new" if self._quota is None else self._quota.standing(record)
 
     def _accepted(
         self, submission: Submission, encoded: msgspec.Raw, now: datetime

@@ -26,7 +26,7 @@ from pydantic import (
 from pop_stream.model import references
 from pop_stream.model.dedupe import Dedupe
 from pop_stream.model.errors import Issue, SubmissionError
-from pop_stream.model.events.base import DedupeRule
+from pop_stream.model.events.base import MAX_RANK, DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
@@ -35,6 +35,7 @@ from pop_stream.model.series import Series
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.trace import Trace
 from pop_stream.model.validation import issues_of, legacy_param_issues, shorten, without_nul
+from pop_stream.model.wait_for import MAX_CONDITIONS, Condition, OnTimeout
 
 MAX_OPERATIONS: Final = 10_000
 """Most operations of one agenda."""
@@ -120,13 +121,18 @@ class Agenda(BaseModel):
         default=DEFAULT_PRIORITY,
         description="1 is most urgent, 9 least; orders a customer's own work only.",
     )
-    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] = Field(
+    rank: Annotated[int, Field(ge=0, le=MAX_RANK), WHOLE_NUMBER] = Field(
         default=0, description="Among a customer's agendas of one priority, least first."
     )
     fairness_key: Annotated[
         str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
     ] = Field(
         default="", description="A customer's agendas share its turns equally between keys."
+    )
+    batch_key: Annotated[
+        str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
+    ] = Field(
+        default="", description="One that is chosen may bring others with the same key along."
     )
     cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
         default=None,
@@ -139,6 +145,9 @@ class Agenda(BaseModel):
         default=None, description="Deadline: not ended by then, it is stopped and expires."
     )
     hold: bool = Field(default=False, description="It waits until it is released.")
+    hold_reason: Annotated[str, StringConstraints(max_length=500)] = Field(
+        default="", description="With hold: why, for whoever asks."
+    )
     max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] | None = Field(
         default=None, description="Attempts before a failure is final; else its insight's."
     )
@@ -148,8 +157,18 @@ class Agenda(BaseModel):
     template: TemplateRef | None = Field(
         default=None, description="The template it was made from; set when one is run."
     )
+    wait_for: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=MAX_CONDITIONS,
+        description="It is held until all of these are met.",
+    )
     wait_within_s: WaitWithin | None = Field(
-        default=None, description="How long each of its operations may wait; a week if unset."
+        default=None,
+        description="How long it, and each of its operations, may wait; a week if unset.",
+    )
+    on_timeout: OnTimeout = Field(
+        default="fail",
+        description="What becomes of it if what it waits for does not come in time.",
     )
     callback_url: CallbackUrl | None = Field(
         default=None, description="Notified, signed, how it ended; else its customer's."
@@ -158,6 +177,9 @@ class Agenda(BaseModel):
         default=None, description="Where it came from; set from the headers it came with."
     )
     series: Series | None = Field(default=None, description="Once past it, it is cancelled.")
+    parent_id: OwnId | None = Field(
+        default=None, description="The agenda that submitted it, if one did."
+    )
     dedupe: Dedupe | None = Field(
         default=None, description="Of what it is a duplicate, and what becomes of it then."
     )
@@ -205,7 +227,11 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
         raise SubmissionError(issues_of(error, document="agenda")) from None
     except msgspec.DecodeError as error:
         raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
-    fault = foreign_id_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
+    fault = (
+        foreign_id_issue(agenda.id, agenda.customer_id)
+        or _deadline_issue(agenda)
+        or (None if is_accepted else _wait_issue(agenda))
+    )
     if fault:
         raise SubmissionError([fault])
     if agenda.dedupe is not None and agenda.dedupe.fields:
@@ -262,6 +288,17 @@ def _deadline_issue(agenda: Agenda) -> Issue | None:
         return None
     remedy = f"must be later than not_before, {not_before.isoformat()}"
     return Issue("expires_at", expires_at.isoformat(), remedy)
+
+
+def _wait_issue(agenda: Agenda) -> Issue | None:
+    if agenda.wait_for and agenda.hold:
+        return Issue("hold", "true", "leave it out: wait_for holds the agenda already")
+    if not agenda.wait_for and agenda.on_timeout != "fail":
+        return Issue("on_timeout", agenda.on_timeout, "needs wait_for, or leave it out")
+    for index, one in enumerate(agenda.wait_for):
+        if one.agenda is not None and one.agenda == agenda.id:
+            return Issue(f"wait_for[{index}].agenda", one.agenda, "waits for itself")
+    return None
 
 
 def _name_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
@@ -348,11 +385,13 @@ def routed_agenda(
         priority=agenda.priority,
         rank=agenda.rank,
         fairness_key=agenda.fairness_key,
+        batch_key=agenda.batch_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
         not_before=not_before,
         expires_at=agenda.expires_at,
-        held=agenda.hold,
+        held=agenda.hold or bool(agenda.wait_for),
+        held_reason=agenda.hold_reason if agenda.hold else "",
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         series=agenda.series.wire if agenda.series else None,

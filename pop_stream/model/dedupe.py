@@ -14,12 +14,12 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    StringConstraints,
     model_validator,
 )
 
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.events.base import DedupeRule, DuplicatePhase, OnDuplicate
+from pop_stream.model.json_types import JsonPointer
 from pop_stream.model.references import walk
 
 MAX_WITHIN_S: Final = 30 * 86_400
@@ -29,9 +29,6 @@ MAX_DEBOUNCE_S: Final = 86_400
 
 _KEY_CHARACTERS: Final = 32
 """Of the hash: 128 bits."""
-
-JsonPointer = Annotated[str, StringConstraints(pattern=r"^(/([^~/]|~[01])*)+$", max_length=500)]
-"""RFC 6901, other than the whole document."""
 
 
 class Dedupe(BaseModel):

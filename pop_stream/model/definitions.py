@@ -17,17 +17,18 @@ from pydantic import (
     model_validator,
 )
 
+from pop_stream.model.admission import ACCEPTED, AdmissionFields, Labels, PayloadFields
 from pop_stream.model.agenda import CallbackUrl, Id
 from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.errors import DefinitionError, Issue, UnreadableRecordError
 from pop_stream.model.identity import Ownership
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
-from pop_stream.model.insight_options import HealthScaling
+from pop_stream.model.insight_options import HealthScaling, Ranker
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
 from pop_stream.model.sharing import SharedDefinition
-from pop_stream.model.template import ACCEPTED, AgendaTemplate
+from pop_stream.model.template import AgendaTemplate
 
 MAX_IN_FLIGHT: Final = 1_000_000_000
 """More than any cap needs to be."""
@@ -78,6 +79,9 @@ class Customer(BaseModel):
         default=None,
         description="Notified, signed, how each agenda ended that names none itself.",
     )
+    labels: Labels = Field(
+        default=(), description="What insights and templates may need of it, as clearances."
+    )
     pool: Id | None = Field(
         default=None, description="Only insights of this resource pool take its agendas."
     )
@@ -123,7 +127,7 @@ class Mappers(BaseModel):
     )
 
 
-class Insight(SharedDefinition):
+class Insight(SharedDefinition, AdmissionFields, PayloadFields):
     """A class of work with a topic of its own."""
 
     id: InsightKey
@@ -133,6 +137,9 @@ class Insight(SharedDefinition):
         Field(default=0, description="Of several insights that fit, the highest wins.")
     )
     algorithm: AlgorithmName = "weighted_fair"
+    ranker: Ranker | None = Field(
+        default=None, description="Orders a customer's own agendas that name no rank."
+    )
     aging_s: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
         default=None,
         description="If set, priorities are strict across customers, and this long a wait "
@@ -160,6 +167,9 @@ class Insight(SharedDefinition):
     )
     max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] | None = Field(
         default=None, description="Most agendas emitted and not settled."
+    )
+    companions: Annotated[int, Field(ge=0, le=100), WHOLE_NUMBER] = Field(
+        default=0, description="How many more with its `batch_key` one that is chosen brings."
     )
     max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE_NUMBER] | None = Field(
         default=None,
@@ -195,6 +205,10 @@ class Insight(SharedDefinition):
         default=8,
         description="Agendas that one puller runs at a time, as its POP_PULLER_CONCURRENCY.",
     )
+
+    def __hash__(self) -> int:
+        """By its id: schemas have no hash."""
+        return hash(self.id)
 
     @model_validator(mode="after")
     def _share_group_reads_one_partition(self) -> "Insight":

@@ -4,6 +4,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ IssuesError              refused, for reasons that are listed one by one
 │  ├─ SubmissionError       resending cannot help
 │  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
+│  │  │  └─ AdmissionDeniedError  …or enabled, or its customer given a label
 │  │  ├─ AgendaTooLargeError  …nor can anything but a smaller agenda
 │  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
 │  │  │  └─ InsightFullError   …the insight has
@@ -84,6 +85,12 @@ class SubmissionError(IssuesError):
 
 class MissingDefinitionError(SubmissionError):
     """A sound submission was refused for want of a definition; resubmitting may help later."""
+
+
+class AdmissionDeniedError(MissingDefinitionError):
+    """A policy refused a sound submission; once definitions say otherwise it may pass."""
+
+    code: ClassVar[str] = "admission_denied"
 
 
 class AgendaTooLargeError(SubmissionError):

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, StringConstraints
 
 EARLIEST_INSTANT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_INSTANT: Final = datetime(9000, 1, 1, tzinfo=UTC)
@@ -13,6 +13,9 @@ LATEST_INSTANT: Final = datetime(9000, 1, 1, tzinfo=UTC)
 Beyond both there is room of centuries, and every duration is bounded by years: whatever a part
 adds to an instant, or subtracts, is an instant too.
 """
+
+JsonPointer = Annotated[str, StringConstraints(pattern=r"^(/([^~/]|~[01])*)+$", max_length=500)]
+"""RFC 6901, other than the whole document."""
 
 _BEGINS: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:")
 

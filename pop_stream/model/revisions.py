@@ -281,7 +281,16 @@ DEFAULT_LIMITS: Final = CustomerLimits()
 
 
 AuditAction = Literal[
-    "created", "replaced", "changed", "deleted", "rotated", "revoked", "commanded", "finished"
+    "created",
+    "replaced",
+    "changed",
+    "deleted",
+    "rotated",
+    "revoked",
+    "commanded",
+    "finished",
+    "approved",
+    "rejected",
 ]
 
 

@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from pop_stream.model.admission import ACCEPTED
 from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
@@ -34,7 +35,7 @@ from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.partitioning import murmur2
 from pop_stream.model.series import Series
 from pop_stream.model.sharing import SharedDefinition
-from pop_stream.model.template import ACCEPTED, TEMPLATE_RUN, fill
+from pop_stream.model.template import TEMPLATE_RUN, fill
 from pop_stream.model.tenancy import customer_of_id, foreign_id_issue
 from pop_stream.model.trigger import Trigger, zone_of
 from pop_stream.model.validation import issues_of

@@ -24,11 +24,13 @@ from pydantic import (
 )
 
 from pop_stream.model import references
+from pop_stream.model.admission import ACCEPTED, AdmissionFields
 from pop_stream.model.agenda import Agenda, OwnId, TemplateRef, parse_agenda
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.payload_schema import payload_issues, schema_error
 from pop_stream.model.references import Reference, escaped, escaped_text, pieces, walk
 from pop_stream.model.sharing import SharedDefinition
+from pop_stream.model.split import Split
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.validation import shorten
 
@@ -78,11 +80,7 @@ def _closed_schema(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = False
 
 
-ACCEPTED: Final[Mapping[str, bool]] = {"accepted": True}
-"""The context in which a template is read that was accepted before."""
-
-
-class AgendaTemplate(SharedDefinition):
+class AgendaTemplate(SharedDefinition, AdmissionFields):
     """A kind of agenda that is run by naming it, with a payload and parameters."""
 
     id: OwnId
@@ -103,6 +101,11 @@ class AgendaTemplate(SharedDefinition):
     )
     agenda: dict[str, JsonValue] = Field(
         description="The agenda, with tokens such as @<pop.payload::/file> in its texts."
+    )
+    split: Split | None = Field(
+        default=None,
+        description="A run is divided: `agenda` is then that of each child, and `payload` its "
+        "part of the run's, which the schema is about.",
     )
 
     @model_validator(mode="after")
@@ -245,12 +248,7 @@ def expand(template: AgendaTemplate, call: TemplateCall, *, version: int) -> Age
         SubmissionError: If the payload breaks the schema, a parameter is missing, unknown or
             of another type, a token leads nowhere, or the outcome is no sound agenda.
     """
-    issues = [
-        *_params_issues(template, call.params),
-        *_payload_issues(template, call.payload),
-    ]
-    if issues:
-        raise SubmissionError(issues)
+    check_call(template, call)
     expansion = _TokenExpansion(_bindings(template, call))
     document = {
         key: expansion.fill(node, f"agenda.{key}", "operations" if key == "operations" else "")
@@ -262,6 +260,21 @@ def expand(template: AgendaTemplate, call: TemplateCall, *, version: int) -> Age
     document |= call.model_dump(include=set(OVERRIDES), exclude_none=True, mode="json")
     document["template"] = TemplateRef(id=template.id, version=version).model_dump()
     return parse_agenda(document)
+
+
+def check_call(template: AgendaTemplate, call: TemplateCall) -> None:
+    """Check what a run brings, without what its tokens lead to.
+
+    Raises:
+        SubmissionError: If the payload breaks the schema, or a parameter is missing, unknown or
+            of another type.
+    """
+    issues = [
+        *_params_issues(template, call.params),
+        *_payload_issues(template, call.payload),
+    ]
+    if issues:
+        raise SubmissionError(issues)
 
 
 def fill(document: Mapping[str, object], names: Mapping[str, object]) -> dict[str, object]:

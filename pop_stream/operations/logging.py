@@ -2,9 +2,11 @@
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 import structlog
@@ -29,17 +31,51 @@ class _LossyStream(io.TextIOBase):
             self._file.flush()
 
 
+class _PrivateFile(io.TextIOBase):
+    """A file that is opened, for its owner alone, when there is something to write.
+
+    What is written before the folder above its own exists is lost: whoever owns that folder
+    makes it, and chooses who may look into it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def write(self, text: str) -> int:
+        if self._file is None and self._path.parent.parent.is_dir():
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._file = os.fdopen(os.open(self._path, flags, 0o600), "a", buffering=1)
+        if self._file is not None:
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        super().close()
+
+
 _REPEAT_INTERVAL_S: Final = 60.0
 _KEY_LENGTH: Final = 160
 _MAX_KEYS: Final = 1_000
 
 
-def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
+def configure(
+    settings: Settings, *, muted: Sequence[str] = (), file: TextIO | None = None
+) -> None:
     """Send all logs to standard error, as lines of JSON or for a person; call once.
 
     Args:
         settings: Level and format.
         muted: Loggers of libraries that have nothing to say.
+        file: Where they go instead.
     """
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     stamp: list[Any] = [
@@ -48,7 +84,7 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     render = _renderers(settings)
-    output = cast("TextIO", _LossyStream(sys.stderr))
+    output = cast("TextIO", _LossyStream(file or sys.stderr))
     structlog.configure(
         processors=[*stamp, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -106,6 +142,21 @@ def configure_console_logging() -> Settings:
     settings = load_console_settings()
     # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
     configure(settings, muted=("aiokafka",))
+    return settings
+
+
+def configure_file_logging(path: Path) -> Settings:
+    """For a command that tells a person how it goes: what else there is to log is in a file.
+
+    Args:
+        path: Of the file, in a folder of its own that is made with it; appended to.
+
+    Returns:
+        The settings of this process.
+    """
+    settings = load_console_settings()
+    file = cast("TextIO", _PrivateFile(path))
+    configure(settings, muted=("aiokafka",), file=file)
     return settings
 
 

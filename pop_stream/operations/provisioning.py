@@ -1,6 +1,8 @@
 """Schema, topics and definitions, brought up to date."""
 
+import asyncio
 import tomllib
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -22,6 +24,9 @@ MIGRATION_AUTHOR: Final = Author(
     principal=Principal("migrate", None, ALL_ROLES), request_id="pop-stream migrate"
 )
 """Who the audit log says has changed what a file changed."""
+
+_READ_WITHIN_S: Final = 5.0
+"""How long to wait for what this process published itself."""
 
 
 async def migrate(settings: Settings) -> list[str]:
@@ -91,7 +96,18 @@ async def import_definitions(settings: Settings) -> list[str]:
             raise ValueError(str(error)) from None
         publication = DefinitionsOutboxRelay(outbox, publish, Topics(settings.topic_prefix))
         published = await publication.drain()
+        if published:
+            await _until_read(follower)
         return [*published, *await publication.repair(follower.versions_by_key)]
+
+
+async def _until_read(follower: DefinitionFollower) -> None:
+    """Wait for what was published just now, which would else be taken for missing."""
+    end = await follower.end_offset()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_READ_WITHIN_S):
+            while follower.read_up_to < end:  # noqa: ASYNC110  # it is read by another task
+                await asyncio.sleep(0.02)
 
 
 def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:

@@ -28,6 +28,7 @@ class Overrides(Struct, frozen=True, array_like=True):
         deferrals: Attempts of this run that ended because operations wait for something; they
             do not count as attempts.
         waiting_since: When the first of them ended, in seconds since the epoch.
+        resolved: Operations that wait no more, at most `MAX_RESOLVED`.
     """
 
     due: float = 0.0
@@ -39,6 +40,7 @@ class Overrides(Struct, frozen=True, array_like=True):
     message: str = ""
     deferrals: int = 0
     waiting_since: float = 0.0
+    resolved: tuple[str, ...] = ()
 
 
 class AgendaRecord(Struct, frozen=True, array_like=True):

@@ -17,7 +17,7 @@ from typing import Final
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
 
-WINDOW_AGENDAS: Final = 20_000
+WINDOW_AGENDAS: Final = 10_000
 """Agendas of a list that one page is chosen from, where no index answers the whole filter."""
 
 _LEAST_OF_A_VALUE: Final = 50

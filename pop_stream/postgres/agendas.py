@@ -173,6 +173,7 @@ BATCH: Final = 1_000
 KEPT_LETTER_BYTES: Final = 2 * 1024**3
 """Of the newest dead letters, each with a kilobyte besides its value; others are removed."""
 
+_PULLERS_SQL: Final = load_queries("pullers")
 _LETTERS_SQL: Final = load_queries("dead_letters")
 _BATCH_PAUSE_S: Final = 0.02
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -236,6 +237,13 @@ class PostgresRetention:
             ):
                 removed += some
         return removed
+
+    async def remove_silent_pullers(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Forget pullers that gave no sign of life since an instant; how many."""
+        async with acquire_connection(self._pool) as connection:
+            if dry_run:
+                return int(await connection.fetchval(_PULLERS_SQL["count_silent"], before))
+            return affected(await connection.execute(_PULLERS_SQL["delete_silent"], before))
 
     async def remove_dead_letters(self, before: datetime, *, dry_run: bool = False) -> int:
         """Remove letters written before an instant, and the oldest of too many; how many."""

@@ -26,7 +26,9 @@ from pop_stream.policy.lifecycle.fold import fold_all
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
 from pop_stream.ports.summaries import FoldedBatch, SummaryChange
+from pop_stream.postgres.conditions import add_waits
 from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.postgres.pullers import PullerSign, PullerSigns, record_pullers
 from pop_stream.postgres.summary_rows import (
     Row,
     agenda_row,
@@ -191,6 +193,7 @@ class PostgresSummaries:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
         self._cache = SummaryCache()
+        self._puller_signs = PullerSigns()
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         """The offset to read next, by partition; see the port."""
@@ -208,7 +211,8 @@ class PostgresSummaries:
         for event in lifecycle:
             events_by_agenda[event.agenda_id].append(event)
         try:
-            changes, skipped = await self._fold(topic, spans, events_by_agenda)
+            signs = self._puller_signs.due(lifecycle)
+            changes, skipped = await self._fold(topic, spans, events_by_agenda, signs)
         except BaseException:
             self._cache.clear()
             raise
@@ -254,6 +258,7 @@ class PostgresSummaries:
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         events_by_agenda: _EventsByAgenda,
+        signs: Sequence[PullerSign],
     ) -> tuple[Sequence[_Change], int]:
         async with acquire_connection(self._pool) as connection:
             for tries in range(_TRIES):
@@ -269,6 +274,7 @@ class PostgresSummaries:
                             known = await self._known(connection, events_by_agenda)
                         changes, skipped = _changes(known, events_by_agenda)
                         await _write(connection, changes)
+                        await record_pullers(connection, signs)
                 except _VersionConflictError:
                     continue
                 return changes, skipped
@@ -383,6 +389,10 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     for name, rows in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
         if await _execute(connection, name, rows) != len(rows):
             raise _VersionConflictError
+    await add_waits(
+        connection,
+        [after for before, after, _ in changes if _is_accepted(before.summary, after)],
+    )
     await enqueue_webhooks(
         connection,
         [
@@ -396,6 +406,11 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
         await connection.execute(
             _SQL["delete_operations"], *zip(*deleted_operations, strict=True)
         )
+
+
+def _is_accepted(before: Summary | None, after: Summary) -> bool:
+    """Whether the change is that the agenda was accepted."""
+    return after.accepted_at is not None and (before is None or before.accepted_at is None)
 
 
 async def _execute(connection: "Connection", name: str, rows: Sequence[Row]) -> int:

@@ -31,6 +31,7 @@ from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
 from pop_stream.puller.handlers.registry import Handlers
+from pop_stream.puller.handlers.waiting import add_waiting
 from pop_stream.puller.metrics import PullerMetrics
 from pop_stream.puller.reporting.lease_renewer import LeaseRenewer
 from pop_stream.puller.reporting.reporter import Reporter
@@ -163,6 +164,7 @@ class Puller:
         clock, capacity = WallClock(), Capacity(self._concurrency)
         reporter = Reporter(reports, self._topics.agenda_events)
         prior_results = PriorResultsReader(self._settings)
+        add_waiting(self.handlers)
         metrics = PullerMetrics(self._concurrency)
         run_context = RunContext(self.handlers, threads, clock, metrics)
         executor = AttemptExecutor(agendas, run_context, reporter, capacity, prior_results)

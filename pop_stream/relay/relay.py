@@ -36,6 +36,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaFailed,
     AgendaHeartbeat,
     AgendaProgressed,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
@@ -80,7 +81,7 @@ class _InsightAttempts:
 
 def translate(
     lifecycle: Iterable[LifecycleEvent],
-    commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
+    commanded: Iterable[tuple[AgendaCommanded | AgendaResolved, Origin]] = (),
     at: datetime | None = None,
 ) -> list[InsightAttemptsReported]:
     """One report per insight with what the scheduler needs of the events, in order.
@@ -271,7 +272,15 @@ def _ended(event: _AttemptEnded, outcome: AttemptOutcome) -> Settlement:
     )
 
 
-def _command(event: AgendaCommanded, origin: Origin) -> Command:
+def _command(event: AgendaCommanded | AgendaResolved, origin: Origin) -> Command:
+    if isinstance(event, AgendaResolved):
+        return Command(
+            agenda_id=event.agenda_id,
+            action="wake",
+            attempt=event.attempt,
+            origin=origin,
+            operation=event.operation,
+        )
     return Command(
         agenda_id=event.agenda_id,
         action=event.action,
@@ -391,7 +400,9 @@ class OrderedEvents:
     """
 
     restarted: list[tuple[AgendaRestarted, Origin]] = field(default_factory=list)
-    commanded: list[tuple[AgendaCommanded, Origin]] = field(default_factory=list)
+    commanded: list[tuple[AgendaCommanded | AgendaResolved, Origin]] = field(
+        default_factory=list
+    )
     expedites: bool = False
 
 
@@ -423,7 +434,7 @@ def _relayed(
                 continue  # the rollup makes a dead letter of it
             if isinstance(event, AgendaRestarted):
                 ordered_events.restarted.append((event, _origin(record, index, RESTART_ORIGIN)))
-            elif isinstance(event, AgendaCommanded):
+            elif isinstance(event, AgendaCommanded | AgendaResolved):
                 ordered_events.commanded.append((event, _origin(record, index, COMMAND_ORIGIN)))
             else:
                 if isinstance(event, AgendaEmitted) and event.expedite_reports:

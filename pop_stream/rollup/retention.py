@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import structlog
@@ -16,6 +16,9 @@ from pop_stream.settings import Settings
 
 _FIRST_AFTER_S: Final = 60.0
 """After the start of the process: a crash loop must not add to what is wrong already."""
+
+_SILENCE: Final = timedelta(days=1)
+"""Pullers that gave no sign of life for so long are forgotten."""
 
 _log = structlog.get_logger()
 
@@ -31,6 +34,10 @@ class RetentionStore(Protocol):
 
     async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:
         """Remove webhooks that were exhausted before an instant; how many."""
+        ...
+
+    async def remove_silent_pullers(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Forget pullers that gave no sign of life since an instant; how many."""
         ...
 
     async def remove_dead_letters(self, before: datetime, *, dry_run: bool = False) -> int:
@@ -52,12 +59,13 @@ def retention_from(settings: Settings) -> Retention:
 async def remove_expired(
     store: RetentionStore, retention: Retention, now: datetime, *, dry_run: bool = False
 ) -> dict[str, int]:
-    """Remove once what is old enough; how many by state, `webhooks`, `dead_letters`."""
+    """Remove once what is old enough; how many of each state and kind of row."""
     removed = await store.remove(retention.before(now), dry_run=dry_run)
     webhooks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
     letters = await store.remove_dead_letters(now - retention.dead_letters, dry_run=dry_run)
+    pullers = await store.remove_silent_pullers(now - _SILENCE, dry_run=dry_run)
     by_state = {state.value: count for state, count in removed.items()}
-    return {**by_state, "webhooks": webhooks, "dead_letters": letters}
+    return {**by_state, "webhooks": webhooks, "dead_letters": letters, "pullers": pullers}
 
 
 async def schedule_retention(

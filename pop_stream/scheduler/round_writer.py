@@ -171,6 +171,7 @@ def _emitted_agenda(owned: OwnedInsight, chosen: ChosenAgenda, at: datetime) -> 
         agenda=Raw(routed.agenda),
         run_from=_run_from(routed) if chosen.attempt > 1 else 0,
         deferrals=waits.deferrals,
+        resolved=waits.resolved,
         waiting_since=datetime.fromtimestamp(since, UTC) if since else None,
     )
 

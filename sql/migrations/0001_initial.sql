@@ -102,6 +102,51 @@ create table operations (
 comment on column operations.prior is 'How far an earlier attempt was; null if it was not.';
 comment on column operations.wait is 'What it waits for without a runner; null if for nothing.';
 
+-- Operations that wait without a runner: what ends their wait is looked for here.
+create index operations_that_wait on operations (agenda_id, name)
+where wait is not null and state = 'waiting';
+
+-- Signals, kept for a while so that one given before it is waited for is not lost.
+create table signals (
+    customer_id text        not null,
+    name        text        not null,
+    payload     json,
+    given_at    timestamptz not null,
+    given_by    text        not null,
+    expires_at  timestamptz not null,
+    constraint signals_pkey primary key (customer_id, name)
+);
+
+create index signals_by_expiry on signals (expires_at);
+
+-- Agendas that are held until conditions are met, until they have gone on or ended.
+create table agenda_waits (
+    agenda_id    text        not null,
+    customer_id  text        not null,
+    on_timeout   text        not null,
+    since        timestamptz not null,
+    due_at       timestamptz not null,
+    commanded_at timestamptz,
+    constraint agenda_waits_pkey primary key (agenda_id),
+    constraint agenda_waits_of foreign key (agenda_id)
+    references agendas (agenda_id) on delete cascade
+);
+
+create table agenda_conditions (
+    agenda_id      text    not null,
+    number         integer not null,
+    kind           text    not null,
+    key            text    not null,
+    due_at         timestamptz,
+    only_succeeded boolean not null,
+    met_at         timestamptz,
+    constraint agenda_conditions_pkey primary key (agenda_id, number),
+    constraint agenda_conditions_of foreign key (agenda_id)
+    references agenda_waits (agenda_id) on delete cascade
+);
+
+create index unmet_conditions on agenda_conditions (agenda_id) where met_at is null;
+
 -- Written in the transaction that folds the events before them, so each is folded once.
 create table consumed_offsets (
     topic       text    not null,
@@ -216,6 +261,20 @@ comment on table removal_watermark is
 'When the youngest agenda that was ever removed was accepted.';
 
 insert into removal_watermark default values;
+
+-- Who pulls what, by the last signs of life; written by the fold, seldom for each puller.
+create table pullers (
+    insight_id     text        not null,
+    puller_id      text        not null,
+    first_seen_at  timestamptz not null,
+    last_sign_at   timestamptz not null,
+    last_claim_at  timestamptz,
+    idle           integer,
+    last_agenda_id text        not null,
+    constraint pullers_pkey primary key (insight_id, puller_id)
+) with (fillfactor = 50);
+
+comment on column pullers.idle is 'Runners without an agenda at the last claim; null over HTTP.';
 
 -- Webhooks that are owed to customers: written by the transaction that ends the agenda.
 create table webhooks (

@@ -19,7 +19,9 @@ from console_stack import (
     console_stack,
     failing,
 )
+from oidc_issuer import oidc_issuer
 from playwright.async_api import Page, expect
+from pydantic import SecretStr
 
 from pop_stream.composition.api import run_api
 
@@ -42,6 +44,7 @@ PAGES = (
     "/ui/dead-letters",
     "/ui/dead-letters?kind=lost",
     "/ui/dead-letters/00000000000000000000",
+    "/ui/pullers",
     "/ui/keys",
     "/ui/audit",
     "/ui/doctor",
@@ -154,6 +157,40 @@ async def test_an_expired_session_takes_the_page_away_and_leads_back_to_it(syste
                 await page.get_by_label("API key").fill(system.tokens[ACME])
                 await page.get_by_role("button", name="Sign in").click()
                 await page.wait_for_url("**/ui/agendas?state=failed")
+        finally:
+            stop.set()
+
+
+async def test_a_viewer_signs_in_at_an_issuer_of_another_site(system, unused_tcp_port):
+    """The cookie is strict, and the viewer comes back from a page of the issuer's."""
+    console = f"http://127.0.0.1:{unused_tcp_port}"
+    async with oidc_issuer() as issuer, asyncio.TaskGroup() as tasks:
+        issuer.url = issuer.url.replace("127.0.0.1", "localhost")
+        issuer.redirect_url = f"{console}/ui/sign-in/callback"
+        settings = system.settings.model_copy(
+            update={
+                "http_port": unused_tcp_port,
+                "auth": "required",
+                "jwt_issuer": issuer.url,
+                "jwt_audience": issuer.client_id,
+                "jwt_jwks": f"{issuer.url}/jwks",
+                "oidc_issuer": issuer.url,
+                "oidc_client_id": issuer.client_id,
+                "oidc_client_secret": SecretStr(issuer.client_secret),
+                "oidc_redirect_url": issuer.redirect_url,
+            }
+        )
+        stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
+        tasks.create_task(run_api(settings, stop, url.set_result))
+        try:
+            await url
+            async with system.viewer(None, url=console) as page:
+                await page.goto("/ui/agendas?state=failed")
+                await page.get_by_role("link", name="Sign in at").click()
+                await page.wait_for_url("**/ui/agendas?state=failed")
+                names = await page.locator("tbody th").all_inner_texts()
+                assert "failed" in names
+                assert "beta-failed" not in names
         finally:
             stop.set()
 

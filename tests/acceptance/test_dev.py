@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -25,11 +26,13 @@ class Dev:
 
     Attributes:
         family: All processes that it started, directly or not.
+        said: What it printed until it was ready.
     """
 
     process: asyncio.subprocess.Process
     url: str
     family: list[psutil.Process]
+    said: str
 
     def end(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -86,11 +89,20 @@ async def dev(folder: Path, unused_tcp_port: int) -> AsyncIterator[Dev]:
                     break
         assert process.returncode is None, "".join(said)
         family = psutil.Process(process.pid).children(recursive=True)
-        yield Dev(process, f"http://127.0.0.1:{unused_tcp_port}", family)
+        url = f"http://127.0.0.1:{unused_tcp_port}"
+        yield Dev(process, url, family, "".join(said))
     finally:
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+@pytest.mark.timeout(4 * PATIENCE_S)
+async def test_what_it_prints_is_for_people_and_begins_with_the_consoles_address(dev, folder):
+    first, *_ = dev.said.splitlines()
+    assert first == f"the web console will be at {dev.url}/ui/"
+    assert not re.search(r"\d{4}-\d\d-\d\dT|\[(info|warning|error) *\]", dev.said), dev.said
+    assert "kafka.started" in (folder / "logs" / "dev.log").read_text()
 
 
 @pytest.mark.timeout(4 * PATIENCE_S)

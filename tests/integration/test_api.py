@@ -33,10 +33,12 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.model.ids import InsightId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.signals import PostgresSignals
 from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
@@ -113,6 +115,8 @@ async def served(settings: Settings, *, acknowledge_timeout: timedelta) -> Async
             clock=WallClock(),
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),
+            dead_letters=PostgresDeadLetters(pool),
+            signals=PostgresSignals(pool),
         )
         url = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()

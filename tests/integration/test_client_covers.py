@@ -12,6 +12,7 @@ from real_api import real_api
 from pop_stream.api_models.dead_letters import LetterCommand, LetterSelection
 from pop_stream.api_models.pulls import OperationReport
 from pop_stream.client import (
+    ApiConflictError,
     ApiNotFoundError,
     ApiPreconditionError,
     BulkCommand,
@@ -167,6 +168,11 @@ async def _templates(client):
     await client.templates.create(TEMPLATE)
     assert (await client.templates.preview("scan")).insight_id == "files"
     yield "previewTemplate"
+    divided = {**TEMPLATE, "id": "divided", "split": {"attributes": ["store"]}}
+    await client.templates.create(divided)
+    payload = {"url": "x", "stores": [1, 2], "isolate_stores": True}
+    assert (await client.templates.preview_split("divided", {"payload": payload})).children == 2
+    yield "previewSplit"
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
@@ -195,6 +201,20 @@ async def _keys(client):
     yield "listAudit"
 
 
+async def _waits(client):
+    given = await client.signals.give("paid", [12], customer_id="acme", keep_s=60)
+    assert msgspec.json.decode(given.payload) == [12]
+    yield "giveSignal"
+    assert [one.name for one in await client.signals.list(customer_id="acme")] == ["paid"]
+    yield "listSignals"
+    with pytest.raises(ApiConflictError):
+        await client.operations.approve("ready", "fetch")
+    yield "approveOperation"
+    with pytest.raises(ApiConflictError):
+        await client.operations.reject("ready", "fetch", reason="no")
+    yield "rejectOperation"
+
+
 async def _letters(client):
     counts = await client.dead_letters.reasons(LetterSelection(kind=("exhausted",)))
     assert [(one.code, one.letters) for one in counts.reasons] == [("final_failure", 2)]
@@ -217,6 +237,8 @@ async def _work(client):
     (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
     assert pulled.agenda_id == "ready"
     yield "pullAgendas"
+    assert [one.puller_id async for one in client.pullers(insight_id="files")] == ["w1"]
+    yield "listPullers"
     assert (await client.heartbeat(pulled, "w1")).stop is None
     yield "renewAttempt"
     half = OperationReport(name="fetch", state="running", percent=50)
@@ -248,7 +270,17 @@ async def _service(client):
     yield "getDocument"
 
 
-GROUPS = (_definitions, _templates, _agendas, _work, _commands, _keys, _letters, _service)
+GROUPS = (
+    _definitions,
+    _templates,
+    _agendas,
+    _work,
+    _commands,
+    _waits,
+    _keys,
+    _letters,
+    _service,
+)
 
 
 async def test_every_operation_has_a_call_that_reaches_it(world):

@@ -70,6 +70,8 @@ class Known:
     hold: bool = False
     stopping: str = ""
     deferrals: int = 0
+    is_deferred: bool = False
+    resolved: tuple = ()
 
     @property
     def is_out(self):
@@ -210,6 +212,7 @@ class BacklogMachine(RuleBasedStateMachine):
             )
             known.state = "held" if known.hold else "waiting"
             known.attempt, known.hold, known.due = known.attempt + 1, False, self.now + pause_s
+            known.is_deferred = False
 
     def take_round(self, chosen, slots):
         self.take_dues()
@@ -418,6 +421,7 @@ class BacklogMachine(RuleBasedStateMachine):
             known.state = "held" if known.hold else "waiting"
             known.attempt, known.hold = known.attempt + 1, False
             known.deferrals += 1
+            known.is_deferred = True
             known.due = max(until.timestamp(), self.now + MIN_DEFERRAL_S)
         self.take_round(chosen, slots)
 
@@ -483,6 +487,41 @@ class BacklogMachine(RuleBasedStateMachine):
             if known.state == "held":
                 known.state = "waiting"
             known.hold = False
+            self.take_round(chosen, slots)
+
+    @rule(
+        data=st.data(),
+        operation=st.sampled_from(["a", "b"]),
+        slots=st.integers(0, 3),
+        crash=CRASHES,
+    )
+    def wake(self, data, operation, slots, crash):
+        """What an operation waited for has come, once or again, whatever is going on."""
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
+            known = self.model[agenda_id]
+            changed, chosen = self.want(
+                agenda_id, slots, crash, action="wake", operation=operation
+            )
+            assert changed == (operation not in known.resolved)
+            if changed:
+                known.resolved = (*known.resolved, operation)
+                if known.is_deferred and known.state == "waiting":
+                    known.state = "ready"
+                elif known.is_deferred and known.state == "held":
+                    known.due = 0.0
+            self.take_round(chosen, slots)
+
+    @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
+    def wait_in_vain(self, data, slots, crash):
+        """What it waited for did not come in time, if it is held still."""
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
+            is_held = self.model[agenda_id].state == "held"
+            changed, chosen = self.want(agenda_id, slots, crash, action="fail")
+            assert changed == is_held
+            if is_held:
+                self.end(agenda_id, State.FAILED)
             self.take_round(chosen, slots)
 
     @rule(data=st.data(), priority=st.integers(0, 10), slots=st.integers(0, 3), crash=CRASHES)
@@ -578,6 +617,7 @@ class BacklogMachine(RuleBasedStateMachine):
                 known.stopping,
                 known.hold,
             )
+            assert where.overrides.resolved == known.resolved
 
     @invariant()
     def what_was_published_adds_up_to_where_it_is(self):

@@ -15,7 +15,7 @@ from backlogs import START
 from pop_stream.model.events.scheduling import AttemptStop
 from pop_stream.policy.attempt_stops import StopRegistry
 from pop_stream.policy.backlog.backlog import IdleRunnerCounts
-from pop_stream.policy.backlog.state import EndedReruns
+from pop_stream.policy.backlog.series import EndedReruns
 from pop_stream.puller.claiming.capacity import RunDurations
 from pop_stream.puller.claiming.claims import AttemptWindow
 
@@ -42,7 +42,7 @@ def stops():
 
 
 def reruns(monkeypatch):
-    monkeypatch.setattr("pop_stream.policy.backlog.state.MAX_RERUNS", SIZE)
+    monkeypatch.setattr("pop_stream.policy.backlog.series.MAX_RERUNS", SIZE)
     kept = EndedReruns()
 
     def remember(number):

@@ -18,6 +18,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaHeartbeat,
     AgendaProgressed,
     AgendaRefused,
+    AgendaResolved,
     AgendaSucceeded,
 )
 from pop_stream.policy.lifecycle.fold import fold, fold_all
@@ -83,6 +84,12 @@ def events_of(attempt):
         | build(AgendaClaimed, **lease)
         | build(AgendaHeartbeat, **lease)
         | build(AgendaProgressed, operations=operations)
+        | build(
+            AgendaResolved,
+            operation=st.sampled_from(NAMES),
+            outcome=st.sampled_from(["succeeded", "failed"]),
+            result=st.sampled_from([msgspec.UNSET, msgspec.Raw(b"1")]),
+        )
     )
     return st.tuples(
         st.lists(accepted, max_size=1), st.lists(running), st.lists(outcome, max_size=1)

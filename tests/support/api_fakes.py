@@ -21,6 +21,8 @@ from fakes import (
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
+from memory_pullers import MemoryPullers
+from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
 from yarl import URL
 
@@ -32,7 +34,9 @@ from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.base import OperationProgress
 from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
 from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
@@ -153,6 +157,7 @@ class ApiUnderTest:
     deliveries: MemoryDeliveries
     audit: MemoryKeys
     letters: MemoryDeadLetters
+    pullers: MemoryPullers
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -212,6 +217,8 @@ def ports() -> ApiPorts:
         audit=keys,
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
+        pullers=MemoryPullers(),
+        signals=MemorySignals(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -223,9 +230,12 @@ async def open_api(
     timing: StreamTiming = QUICK,
     quota_ledger: QuotaLedger | None = None,
     authenticator: RequestAuthenticator | None = None,
+    policies: Sequence[AdmissionPolicy] = BUILT_IN,
+    rankers: Mapping[str, RankFunction] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ApiUnderTest]:
-    behind = replace(ports(), quota_ledger=quota_ledger)
+    behind = replace(ports(), quota_ledger=quota_ledger, policies=policies)
+    behind = replace(behind, rankers=rankers or {})
     if authenticator is not None:
         behind = replace(behind, authenticator=authenticator)
     app = create_app(behind, Settings(**settings), timing=timing)
@@ -240,6 +250,7 @@ async def open_api(
             behind.deliveries,
             behind.audit,
             behind.dead_letters,
+            behind.pullers,
         )
 
 

@@ -219,7 +219,7 @@ RULES_OF = {
         "sees", READ, "getAgenda", "getAgendaProgress", "getOperationProgress",
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
-        "previewTemplate", "getDeadLetter",
+        "previewTemplate", "previewSplit", "getDeadLetter",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
@@ -245,7 +245,7 @@ RULES_OF = {
         "putTemplate", "patchTemplate", "deleteTemplate",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics"),
+    **_rules("operators", READ, "getMetrics", "listPullers"),
     **_rules(
         "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
         "patchCustomer",
@@ -262,6 +262,7 @@ BODIES = {
     "explainPlacementOf": WORK,
     "runTemplate": {},
     "previewTemplate": {},
+    "previewSplit": {},
     "reprioritiseAgenda": {"priority": 1},
     "commandAgendas": {"action": "cancel", "filter": {"ids": ["a-foreign"]}},
     "commandDeadLetters": {"action": "redrive", "filter": {"ids": ["f" * 20]}},

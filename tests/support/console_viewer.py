@@ -1,6 +1,7 @@
 """A viewer of the console without a browser, before an API under test."""
 
 import re
+import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from html import unescape
@@ -52,11 +53,13 @@ class Browser:
 
 
 @asynccontextmanager
-async def console(api, *, signs_in: bool, session=timedelta(hours=1)):
+async def console(api, *, signs_in: bool, session=timedelta(hours=1), oidc=None, now=None):
     """A console that stands before an API under test."""
     app = web.Application()
     url = str(api.client.make_url("/")).rstrip("/")
-    config = ConsoleConfig(base="/ui", api_url=lambda: url, signs_in=signs_in, session=session)
-    mount(app, config)
+    config = ConsoleConfig(
+        base="/ui", api_url=lambda: url, signs_in=signs_in, session=session, oidc=oidc
+    )
+    mount(app, config, now or time.monotonic)
     async with TestClient(TestServer(app)) as client:
         yield Browser(client)

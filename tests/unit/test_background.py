@@ -14,17 +14,18 @@ from pop_stream.operations.errors import message
 ROOT = Path(pop_stream.__file__).parent
 
 AWAITED = {
+    "api/health.py": "those that ask the doctor meanwhile wait for one look",
     "api/http/answers.py": "a request waits for its answer",
     "api/submissions/repeats.py": "those that submit meanwhile wait for the probe",
     "auth/keys.py": "those that show the key wait for its lookup",
-    "console/viewing.py": "a page waits for its queues; clients close with the application",
+    "console/viewing.py": "a page waits for its queues; the next one sees the findings",
     "devserver/servers.py": "`failed` and `_stop` wait for watchers",
     "devserver/stack.py": "`failed` waits for the first of them",
     "devserver/supervisor.py": "`stop` waits for the keepers",
     "kafka/batch_consumer.py": "the batch loop waits for the first of both",
-    "kafka/clients.py": "shielded, so that a cancelled caller leaves the client whole",
     "kafka/definitions.py": "those that ask for the end wait for the connection",
     "kafka/hardening/broker_timeouts.py": "a probe that ends is begun by the next request",
+    "kafka/hardening/cancellation.py": "shielded; a cancelled caller leaves it whole",
     "kafka/hardening/fetcher.py": "`stop` is waited for, as long as it may take",
     "operations/lifetime.py": "the command waits for both",
     "puller/claiming/pipeline.py": "`wait_failed` waits for both stages",

@@ -77,7 +77,7 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
 
 
 def submitted(body: bytes, seen_by: str | None) -> msgspec.Raw:
-    """An agenda as it was accepted, its own and its template's id as its reader calls them.
+    """An agenda as it was accepted; its own, parent's and template's ids as its reader's.
 
     Args:
         body: The agenda, JSON.
@@ -92,11 +92,13 @@ def submitted(body: bytes, seen_by: str | None) -> msgspec.Raw:
 
 
 def _renamed(parts: Mapping[str, msgspec.Raw], seen_by: str) -> msgspec.Raw:
-    """The object with its id as the customer calls it."""
-    if "id" not in parts:
-        return msgspec.Raw(msgspec.json.encode(parts))
-    shown = display_id(_ID.decode(parts["id"]), seen_by)
-    return msgspec.Raw(msgspec.json.encode({**parts, "id": shown}))
+    """The object with its ids as the customer calls them."""
+    shown = {
+        name: display_id(_ID.decode(parts[name]), seen_by)
+        for name in ("id", "parent_id")
+        if name in parts
+    }
+    return msgspec.Raw(msgspec.json.encode({**parts, **shown}))
 
 
 def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:

@@ -55,6 +55,7 @@ _PATTERNS: Final = {
     "letter_id": IdPattern(LETTER_ID_PATTERN, 2 * ID_BYTES),
     "version": _NUMBER,
     "attempt": _NUMBER,
+    "operation": IdPattern(r"[^<>\s][^<>]*", 200),
 }
 
 

@@ -225,6 +225,13 @@ def around_requests(metrics: Metrics) -> Middleware:
     return middleware
 
 
+def bare_application() -> web.Application:
+    """An application without routes that treats its requests as the API's treats its own."""
+    app = web.Application(middlewares=[around_requests(Metrics(CollectorRegistry()))])
+    app.on_response_prepare.append(add_correlation_id)
+    return app
+
+
 async def add_correlation_id(request: web.Request, response: web.StreamResponse) -> None:
     """Put the request's id on every answer, streams included, before its headers go out."""
     response.headers[HEADER] = correlation_id(request)

@@ -213,7 +213,7 @@ class LeaseVerifier:
             async with asyncio.timeout(_PRIOR_WITHIN_S):
                 while True:
                     summary = await self._summaries.agenda(emitted.agenda_id)
-                    if summary is not None and summary.attempt >= emitted.attempt:
+                    if summary is not None and _is_whole(summary, emitted):
                         return summary
                     await asyncio.sleep(_POLL_INTERVAL_S)
         except (TimeoutError, UnavailableError):
@@ -234,6 +234,12 @@ class LeaseVerifier:
 
     async def _query(self, question: Awaitable[T]) -> T:
         return await with_timeout(question, within_s=_QUERY_TIMEOUT_S)
+
+
+def _is_whole(summary: Summary, emitted: EmittedAgenda) -> bool:
+    """Whether it has all that attempts before left, and what was decided since."""
+    waiting = {name for name, one in summary.operations.items() if one.state == "waiting"}
+    return summary.attempt >= emitted.attempt and not waiting.intersection(emitted.resolved)
 
 
 def _attempt_number(agenda_id: str, attempt: str) -> int:

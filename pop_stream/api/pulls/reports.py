@@ -156,6 +156,11 @@ def check_waits(summary: Summary | None, end: Completion) -> None:
         for index, one in enumerate(end.waits)
         if summary is not None and one.name not in names
     ]
+    issues += [
+        Issue(f"waits[{index}].signal", one.signal, "name a signal with this kind, and only so")
+        for index, one in enumerate(end.waits)
+        if bool(one.signal) is not (one.kind == "signal")
+    ]
     if issues:
         raise InvalidError(issues[:10])
 
@@ -178,7 +183,12 @@ def deferred_event(
         known = summary.operations.get(one.name) if summary is not None else None
         since = known.wait.since if known is not None and known.wait is not None else now
         wait = wait_on(
-            since=since, now=now, recheck_s=one.recheck_s, within_s=limits.get(one.name)
+            since=since,
+            now=now,
+            recheck_s=one.recheck_s,
+            within_s=limits.get(one.name),
+            kind=one.kind,
+            signal=one.signal,
         )
         if wait is None:
             why = f"operation {one.name!r} failed: {timed_out(since, now, one.message)}"

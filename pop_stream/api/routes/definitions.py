@@ -35,6 +35,7 @@ from pop_stream.api_models.submissions import (
     Preview,
     Resubmitted,
     RouteExplanation,
+    SplitPreview,
 )
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definition_lists import DEFAULT_LIMIT, MAX_LISTED, fields_of
@@ -326,6 +327,7 @@ def template_routes(
     """Run a template, preview a run, explain a route, try refused agendas again."""
     return (
         *_run_routes(owners, runs),
+        _split_route(owners, runs),
         *_explain_routes(owners, runs),
         _resubmission_route(resubmissions),
     )
@@ -370,6 +372,20 @@ def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]
             body_models=(TEMPLATE_CALL,),
             access=read_access(template),
         ),
+    )
+
+
+def _split_route(owners: Owners, runs: TemplateRunEndpoints) -> Route:
+    return Route(
+        "POST",
+        "/v1/agenda-templates/{template_id}/split-preview",
+        runs.preview_split,
+        "previewSplit",
+        "Count the agendas that a run would be divided among; nothing is submitted",
+        (RouteResponse("The children.", (SplitPreview,)),),
+        (*_RUN_ERRORS, NotFoundError),
+        body_models=(TEMPLATE_CALL,),
+        access=read_access(owners.defined("template")),
     )
 
 

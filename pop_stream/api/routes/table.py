@@ -24,15 +24,18 @@ from pop_stream.api.http.route import Route, RouteResponse
 from pop_stream.api.http.server import Metrics
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
+from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.agendas import agenda_routes, command_routes
 from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
-from pop_stream.api.routes.pulls import pull_routes
+from pop_stream.api.routes.pulls import pull_routes, puller_route
+from pop_stream.api.routes.waits import wait_routes
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
+from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.model.definitions import Kind
 from pop_stream.model.errors import UnavailableError
@@ -120,6 +123,7 @@ class Endpoints:
     commands: CommandEndpoints
     lists: AgendaListEndpoints
     pulls: PullEndpoints
+    pullers: PullerEndpoints
     queue_endpoints: QueueEndpoints
     insight_health: InsightHealthEndpoints
     streams: StreamEndpoints
@@ -131,6 +135,8 @@ class Endpoints:
     keys: KeyEndpoints
     audit: AuditEndpoints
     dead_letters: DeadLetterEndpoints
+    signals: SignalEndpoints
+    decisions: DecisionEndpoints
     metrics: Metrics
     document: Handler
 
@@ -155,7 +161,9 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
+        *wait_routes(endpoints.owners, endpoints.signals, endpoints.decisions),
         *pull_routes(endpoints.owners, endpoints.pulls),
+        puller_route(endpoints.pullers),
         *service_routes(
             endpoints.health, endpoints.doctor, endpoints.metrics, endpoints.document
         ),

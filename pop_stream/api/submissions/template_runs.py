@@ -1,6 +1,7 @@
 """Runs of templates: submitted, or only shown; and why an agenda goes where it goes."""
 
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 
 from aiohttp import web
@@ -15,25 +16,34 @@ from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.parameters import read_query
 from pop_stream.api.submissions.submissions import SubmissionEndpoints, SubmissionQuery
 from pop_stream.api.submissions.validator import SubmissionValidator
-from pop_stream.api_models.submissions import Preview, RouteCandidate, RouteExplanation
+from pop_stream.api_models.submissions import (
+    Preview,
+    RouteCandidate,
+    RouteExplanation,
+    SplitPreview,
+)
 from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
 from pop_stream.model.template import (
     TEMPLATE_CALL,
     AgendaTemplate,
     TemplateCall,
-    expand,
     with_own_customer,
 )
 from pop_stream.model.tenancy import display_id
 from pop_stream.model.validation import issues_of, without_nul
+from pop_stream.policy.ingress.policies import Defer, Deny
+from pop_stream.policy.splitting.parent import as_split, expand_run, first_child
 from pop_stream.ports.summaries import SummaryReader
+
+SHOWN_CHILDREN: Final = 3
+"""First parts of a payload that a preview shows."""
 
 _NOTHING: Final = b"{}"
 
 
 class TemplateRunEndpoints:
-    """The handlers of `…/run`, `…/preview` and the two explanations of routes.
+    """The handlers of `…/run`, of both previews and of the two explanations of routes.
 
     Args:
         templates: As they are defined now: a run uses what was written before it.
@@ -60,16 +70,37 @@ class TemplateRunEndpoints:
     async def run(self, request: web.Request) -> web.Response:
         """Submit the agenda that the template makes of the body."""
         query = read_query(request, SubmissionQuery)
-        agenda = await self._expanded(request)
-        accepted = self._validator.accept(agenda, principal_of(request))
+        agenda, template = await self._expanded(request)
+        accepted = self._validator.accept(agenda, principal_of(request), template)
         return await self._submissions.submit(accepted, query)
 
     async def preview(self, request: web.Request) -> web.Response:
         """Show that agenda, and where it would go, and submit nothing."""
-        agenda = await self._expanded(request)
-        insight_id, issues = self._routed(agenda)
+        agenda, template = await self._expanded(request)
+        insight_id, issues = self._routed(agenda, template)
         made = submitted(encode_agenda(agenda), principal_of(request).customer_id)
         shown = Preview(agenda=made, insight_id=insight_id, issues=issues)
+        return json_response(shown, status=HTTPStatus.OK)
+
+    async def preview_split(self, request: web.Request) -> web.Response:
+        """Count the children of a run and show the first, and submit nothing."""
+        template, call, version = await self._called(request)
+        resolvers, caller = self._validator.resolvers, principal_of(request)
+        job, first = first_child(as_split(template), call, version=version, resolvers=resolvers)
+        self._validator.check_customer(caller, first.customer_id)
+        found = job.cut(resolvers)
+        insight_id, issues = self._routed(first, template)
+        parent = expand_run(template, call, version=version, resolvers=resolvers)
+        parent_insight_id, of_parent = self._routed(parent, template)
+        shown = SplitPreview(
+            children=found.count,
+            first=tuple(islice(found.payloads(), SHOWN_CHILDREN)),
+            last=next(found.payloads(found.count - 1)),
+            agenda=submitted(encode_agenda(first), caller.customer_id),
+            insight_id=insight_id,
+            parent_insight_id=parent_insight_id,
+            issues=(*of_parent, *(one for one in issues if one not in of_parent)),
+        )
         return json_response(shown, status=HTTPStatus.OK)
 
     async def explain_agenda(self, request: web.Request) -> web.Response:
@@ -114,23 +145,38 @@ class TemplateRunEndpoints:
         )
         return json_response(shown, status=HTTPStatus.OK)
 
-    def _routed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
+    def _routed(
+        self, agenda: Agenda, template: AgendaTemplate | None = None
+    ) -> tuple[str | None, tuple[Issue, ...]]:
         try:
-            return self._validator.router.route(agenda), ()
+            insight_id = self._validator.router.route(agenda)
         except SubmissionError as error:
             return None, error.issues
+        match self._validator.verdict(agenda, insight_id, template):
+            case Deny(issues):
+                return insight_id, tuple(issues)
+            case Defer(reason):
+                return insight_id, (Issue("hold", "true", f"it would be held: {reason}"),)
+            case _:
+                return insight_id, ()
 
-    async def _expanded(self, request: web.Request) -> Agenda:
+    async def _expanded(self, request: web.Request) -> tuple[Agenda, AgendaTemplate]:
+        template, call, version = await self._called(request)
+        agenda = expand_run(
+            template, call, version=version, resolvers=self._validator.resolvers
+        )
+        self._validator.check_customer(principal_of(request), agenda.customer_id)
+        return agenda, template
+
+    async def _called(self, request: web.Request) -> tuple[AgendaTemplate, TemplateCall, int]:
+        """The template of the path as it is now, what runs it, and its version."""
         async with self._body_reader.read(request) as raw:
             call = _parse(bytes(raw) or _NOTHING)
         stored = await self._templates.find(request)
         if not isinstance(stored.definition, AgendaTemplate):
             raise TypeError(stored.kind)
-        principal = principal_of(request)
-        call = with_own_customer(call, principal.customer_id)
-        agenda = expand(stored.definition, call, version=stored.version)
-        self._validator.check_customer(principal, agenda.customer_id)
-        return agenda
+        call = with_own_customer(call, principal_of(request).customer_id)
+        return stored.definition, call, stored.version
 
 
 def _parse(raw: bytes) -> TemplateCall:

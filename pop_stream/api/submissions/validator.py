@@ -1,15 +1,22 @@
 """Submissions over HTTP, checked by the definitions in force."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from types import MappingProxyType
 
 from pop_stream.api.http.errors import TooLargeError
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import AgendaTooLargeError
 from pop_stream.model.identity import ANYONE, Principal
+from pop_stream.model.ids import InsightId
+from pop_stream.model.template import AgendaTemplate
 from pop_stream.policy.ingress.admission import Admission, Submission
+from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, Verdict
+from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.definitions import DefinitionSource
 
 
@@ -21,22 +28,40 @@ class SubmissionValidator:
         new_id: Makes an id for an agenda that has none.
         largest: Most bytes of one agenda, as sent and as published.
         defined_only: Whether agendas of customers that are not defined are refused.
+        policies: Asked about every agenda.
+        rankers: The operator's own, by name.
+        now: The present instant, for ranks; without it none is computed.
+        resolvers: Of periods, for templates that divide their runs.
+
+    Attributes:
+        resolvers: The same.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         definitions: DefinitionSource,
         new_id: Callable[[], str],
         *,
         largest: int,
         defined_only: bool,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
+        now: Callable[[], datetime | None] = lambda: None,
     ) -> None:
+        self._policies = policies
+        self._rankers = rankers
+        self._now = now
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
         self._defined_only = defined_only
+        self.resolvers = resolvers
         self._admission = Admission(
-            Definitions(), max_agenda_bytes=largest, defined_customers_only=defined_only
+            Definitions(),
+            max_agenda_bytes=largest,
+            defined_customers_only=defined_only,
+            policies=policies,
         )
 
     def validate(
@@ -60,7 +85,11 @@ class SubmissionValidator:
         """
         with _too_large():
             return self._current.admit(
-                raw, principal, new_id=self._new_id, suggested_id=suggested_id
+                raw,
+                principal,
+                new_id=self._new_id,
+                suggested_id=suggested_id,
+                at=self._now(),
             )
 
     def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
@@ -71,19 +100,27 @@ class SubmissionValidator:
         """
         return self._current.parse(raw, principal)
 
-    def accept(self, agenda: Agenda, principal: Principal = ANYONE) -> Submission:
+    def accept(
+        self,
+        agenda: Agenda,
+        principal: Principal = ANYONE,
+        template: AgendaTemplate | None = None,
+    ) -> Submission:
         """The submission that an agenda makes, under an id of its own.
 
         Args:
             agenda: Sound, and the caller's to submit.
             principal: Who chose its id, if it has one.
+            template: What it was made from, if that may be newer than what is in force.
 
         Raises:
             SubmissionError: If it fits no insight.
             TooLargeError: If it is too large when written out.
         """
         with _too_large():
-            return self._current.admit_agenda(agenda, principal, new_id=self._new_id)
+            return self._current.admit_agenda(
+                agenda, principal, new_id=self._new_id, template=template, at=self._now()
+            )
 
     def check_customer(self, principal: Principal, customer_id: str) -> None:
         """Check that what the caller submits may be the customer's; see `Admission`.
@@ -92,6 +129,12 @@ class SubmissionValidator:
             ForbiddenError: If it may not.
         """
         self._current.check_customer(principal, customer_id)
+
+    def verdict(
+        self, agenda: Agenda, insight_id: InsightId, template: AgendaTemplate | None = None
+    ) -> Verdict:
+        """What the policies say of a sound agenda that goes to the insight."""
+        return self._current.verdict(agenda, insight_id, template)
 
     @property
     def version(self) -> int:
@@ -112,6 +155,9 @@ class SubmissionValidator:
                 max_agenda_bytes=self._largest,
                 defined_customers_only=self._defined_only,
                 before=self._admission,
+                resolvers=self.resolvers,
+                policies=self._policies,
+                rankers=self._rankers,
             )
         return self._admission
 

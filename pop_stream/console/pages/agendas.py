@@ -28,6 +28,7 @@ _TEXTS: Final = (
     ("title", "Title"),
     ("external_id", "External id"),
     ("correlation_id", "Correlation id"),
+    ("puller_id", "Puller"),
 )
 _INSTANTS: Final = (
     ("accepted_from", "Accepted from"),

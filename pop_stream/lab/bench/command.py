@@ -4,6 +4,7 @@ import typer
 
 from pop_stream.lab.bench.backlog import backlog
 from pop_stream.lab.bench.compare import compare
+from pop_stream.lab.bench.console import console
 from pop_stream.lab.bench.fairness import fairness
 from pop_stream.lab.bench.idle import idle
 from pop_stream.lab.bench.latency import latency
@@ -17,5 +18,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (pipeline, latency, backlog, idle, soak, fairness, compare):
+for command in (pipeline, latency, backlog, idle, soak, fairness, console, compare):
     app.command()(command)

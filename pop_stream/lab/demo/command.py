@@ -20,6 +20,9 @@ def demo(
     folder: Annotated[
         Path, typer.Option(help="Where data and logs are kept for the next time.")
     ] = Path(".pop-stream/demo"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave it up after the report, until Ctrl-C.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show a flood that does not hurt the others: real work of five customers, then a report.
@@ -27,26 +30,24 @@ def demo(
     Starts Kafka, PostgreSQL and every part on this machine, and ends them. Exits non-zero if
     an agenda was lost, done twice, or failed.
     """
-    from pop_stream.lab.demo.report import show_report
+    from pop_stream.lab.demo.report import DemoReport, show_report
     from pop_stream.lab.demo.run import DemoConfig, run_demo
-    from pop_stream.operations import logging
     from pop_stream.operations.errors import CommandError
     from pop_stream.operations.lifetime import run_until_interrupted
 
-    logging.configure_console_logging()
     shown = console(as_json=as_json)
-    wanted = DemoConfig(folder, seconds=seconds, agendas=agendas, pullers=pullers)
-    clean = False
+    wanted = DemoConfig(folder, seconds=seconds, agendas=agendas, pullers=pullers, keep=keep)
+    clean: bool | None = None
 
-    async def show() -> None:
+    def tell(report: DemoReport) -> None:
         nonlocal clean
-        report = await run_demo(wanted, shown)
         clean = report.is_clean
         show_report(shown, report)
         if as_json:
             emit(report.as_json())
 
-    if run_until_interrupted(show()):
+    is_interrupted = run_until_interrupted(run_demo(wanted, shown, tell))
+    if is_interrupted and (clean is None or not keep):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
     if not clean:

@@ -6,7 +6,7 @@
 import asyncio
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from pop_stream.lab.demo.statistics import (
 )
 from pop_stream.lab.demo.workload import FLOOD, QUIET, WARM_UP, Workload, warm_up, workload
 from pop_stream.lab.event_follower import LifecycleFollower
+from pop_stream.operations import logging
 from pop_stream.operations.errors import CommandError
 from pop_stream.policy.lifecycle.states import State
 
@@ -99,12 +100,14 @@ class DemoConfig:
     Attributes:
         seconds: About how long the work may take; it is given up after far more.
         agendas: Of all customers together; None for as many as fit the time.
+        keep: Whether it stays up after the report, until it is interrupted.
     """
 
     folder: Path
     seconds: int
     agendas: int | None = None
     pullers: int = 2
+    keep: bool = False
 
     def total(self, rate_per_s: float) -> int:
         """How many agendas to submit on a machine of such a pace."""
@@ -116,13 +119,16 @@ class DemoConfig:
         return 60 + 3 * max(self.seconds, self.total(rate_per_s) / rate_per_s)
 
 
-async def run_demo(demo: DemoConfig, console: Console) -> DemoReport:
-    """Bring everything up, run, and take everything down again.
+async def run_demo(
+    demo: DemoConfig, console: Console, on_report: Callable[[DemoReport], None]
+) -> None:
+    """Bring everything up, run, report, and take everything down again.
 
     Raises:
         CommandError: If something does not start or the work does not end in time.
     """
     folder = DemoFolder(demo.folder.absolute())
+    logging.configure_file_logging(folder.path / "logs" / "demo.log")
     plan = StackPlan(
         folder=folder.path,
         definitions=_DEFINITIONS,
@@ -143,7 +149,11 @@ async def run_demo(demo: DemoConfig, console: Console) -> DemoReport:
         report = await _show(stack, client, DemoContext(console, work, timeout_s))
         if not report.agenda_counts.lost:
             folder.finish()
-        return report
+        on_report(report)
+        if demo.keep:
+            place = stack.settings.console_url
+            console.print(f"[bold]look around[/] at {place}; Ctrl-C stops everything")
+            raise await stack.failed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 """A number of things, or of an attempt; its sum with another fits a row too."""
 
 Priority = Annotated[int, msgspec.Meta(ge=1, le=9)]
-Rank = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+MAX_RANK: Final = 2**32 - 1
+"""Holds an instant in seconds since the epoch, until 2106."""
+
+Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK)]
 
 LeaseMs = Annotated[int, msgspec.Meta(ge=0, le=604_800_000)]
 """At most a week."""

@@ -26,6 +26,10 @@ from pop_stream.model.events.base import (
 
 Action = Literal["cancel", "hold", "release", "reprioritise"]
 
+InternalAction = Literal["wake", "fail"]
+"""What only parts of the service command: what an operation waited for has come; what an agenda
+waited for has not come in time."""
+
 WaitReason = Literal["not_before", "retry", "lost", "not_yet"]
 """A start in the future; a failure; a lease that ended without a heartbeat; an operation that
 waits for something."""
@@ -90,7 +94,7 @@ class AgendaCommanded(AgendaEvent, frozen=True):
     """
 
     insight_id: str
-    action: Action
+    action: Action | InternalAction
     priority: Priority | None = None
     rank: Rank | None = None
     by: str = ""
@@ -248,6 +252,27 @@ class AgendaDeferred(AttemptEvent, frozen=True):
     spent_s: dict[str, WorkerSeconds] = field(default_factory=dict)
 
 
+class AgendaResolved(AttemptEvent, frozen=True):
+    """What an operation waits for was decided outside: a signal came, or a person said so.
+
+    The operation has ended with that, and the attempt, which waits, may start at once. Of two
+    decisions that are made at the same moment, an approval counts.
+
+    Attributes:
+        operation: Its name.
+        outcome: `failed` if a person rejected it.
+        result: Of one that succeeded.
+        by: Who gave the signal, or decided.
+        reason: In that one's words.
+    """
+
+    operation: str
+    outcome: Literal["succeeded", "failed"] = "succeeded"
+    result: Raw | UnsetType = UNSET
+    by: str = ""
+    reason: str = ""
+
+
 class AgendaExhausted(AttemptEvent, frozen=True):
     """The last allowed attempt failed or was lost; the agenda has failed."""
 
@@ -289,11 +314,18 @@ LifecycleEvent = (
     | AgendaSucceeded
     | AgendaFailed
     | AgendaDeferred
+    | AgendaResolved
     | AgendaExhausted
     | AgendaCancelled
     | AgendaExpired
 )
 
-SIGNED_EVENTS: Final = (AgendaAccepted, AgendaRefused, AgendaCommanded, AgendaRestarted)
-"""What only ingest and the API may say, and sign: others act on it in a customer's name. All
+SIGNED_EVENTS: Final = (
+    AgendaAccepted,
+    AgendaRefused,
+    AgendaCommanded,
+    AgendaRestarted,
+    AgendaResolved,
+)
+"""What only parts of the service may say, and sign: others act on it in a customer's name. All
 else is about an agenda that these two have brought in."""

@@ -29,7 +29,7 @@ from pop_stream.model.events.base import (
     Struct,
     WorkerSeconds,
 )
-from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
+from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
 
 
@@ -49,13 +49,12 @@ class RoutedAgenda(Struct, frozen=True):
         attempt: The first one; above 1 for an agenda that runs again.
         not_before: The earliest instant of emission.
         expires_at: The latest instant at which it may run.
-        held: Whether it waits until it is released.
+        held: Whether it waits until it is released; with `held_reason`, why.
         max_attempts: From `attempt` on; None for its insight's.
         backoff: Between attempts; None for its insight's.
         run_from: What is wanted of an attempt before this one is wanted of an earlier run of
             the agenda; None for `attempt`.
-        series: It is dropped if its series is at this position already, or past it; None for
-            one that is placed whatever was placed before.
+        series: It is dropped if its series is at this position already, or past it.
         dedupe: Of what it is a duplicate, and what becomes of it then; None if of nothing.
     """
 
@@ -66,12 +65,14 @@ class RoutedAgenda(Struct, frozen=True):
     priority: Priority = 5
     rank: Rank = 0
     fairness_key: str = ""
+    batch_key: str = ""
     operation_types: tuple[str, ...] = ()
     cost_s: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
     attempt: Count = 1
     not_before: Instant | None = None
     expires_at: Instant | None = None
     held: bool = False
+    held_reason: str = ""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     backoff: Backoff | None = None
     run_from: Count | None = None
@@ -136,9 +137,7 @@ class Settlement(Struct, frozen=True, array_like=True):
     """An attempt that ended; `spent_s` is worker-seconds by operation type.
 
     Attributes:
-        retryable: Of a failure: whether another try may help.
-        message: Of a failure: why; of a deferral: what is waited for. Shortened to
-            `MAX_MESSAGE_LENGTH` characters.
+        message: Why it failed or waits, shortened to `MAX_MESSAGE_LENGTH` characters.
         until: Of a deferral: when the next attempt may start.
     """
 
@@ -159,17 +158,19 @@ class Command(Struct, frozen=True, array_like=True):
     """A command about an agenda; as in `agenda.commanded`.
 
     Attributes:
-        origin: Its position in the topic; None where that is unknown.
+        origin: Its position in the topic, if known.
+        operation: With `wake`: the operation that waits no more.
     """
 
     agenda_id: str
-    action: Action
+    action: Action | InternalAction
     priority: Priority | None = None
     rank: Rank | None = None
     by: str = ""
     reason: str = ""
     attempt: Count = 0
     origin: Origin | None = None
+    operation: str = ""
 
 
 class InsightAttemptsReported(Event, frozen=True):
@@ -224,8 +225,7 @@ class QueueQueried(Event, frozen=True):
         agenda_id: The agenda whose position is wanted; empty for the insight alone.
         agenda_ids: Agendas of which the reply says whether the scheduler holds them; at most
             `MAX_QUERIED_AGENDAS`, those after are ignored.
-        tracked_after: After which place what the scheduler holds is wanted, as many in one
-            answer; -1 from the first, None for nothing.
+        tracked_after: After which place what it holds is wanted; -1 from the first.
         dedupe: At most as many, of which the reply says what would be a duplicate now.
     """
 
@@ -266,9 +266,9 @@ class EmittedAgenda(Struct, frozen=True):
             1, what earlier ones left is read over HTTP, `GET /v1/agendas/{id}/progress`.
         lease_ms: Claim and renew within this time, or the agenda is emitted again.
         agenda: The submission as accepted, id included.
-        run_from: Of a later attempt, the first one of its run; 0 where that is unknown. If
-            the agenda has ended in that or a later one, there is nothing left to do.
-        deferrals: How many attempts of this run ended because operations waited for something.
+        run_from: The first of a later attempt's run: what has ended since is not to be done.
+        deferrals: Attempts of this run that ended because operations waited.
+        resolved: Operations ended from outside since; the summary has that, or soon will.
         waiting_since: When the first of these ended; this one needs what earlier ones left.
     """
 
@@ -282,6 +282,7 @@ class EmittedAgenda(Struct, frozen=True):
     agenda: msgspec.Raw
     run_from: Count = 0
     deferrals: Count = 0
+    resolved: tuple[str, ...] = ()
     waiting_since: Instant | None = None
 
 
@@ -289,8 +290,7 @@ class AttemptStop(Event, frozen=True, tag="attempt.stop"):
     """The runner of the attempt, or of an older one, is to stop and report `agenda.stopped`.
 
     Attributes:
-        accepted_at: As in what was emitted. What was accepted later under the id is another
-            agenda, with attempts from 1 on. None if that is not known any more.
+        accepted_at: As in what was emitted, if known: a later one is another agenda's.
     """
 
     agenda_id: str

@@ -59,10 +59,11 @@ class SchedulingOptions:
         run_from: The first one of this run, as far as that is known.
         not_before: When it is due, in seconds since the epoch; None for at once.
         expires_at: Its deadline, in seconds since the epoch; None for none.
-        held: Whether it waits for its release.
+        held: Whether it waits for its release; with `held_reason`, why.
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
         dedupe: Of what it is a duplicate; None if of nothing.
+        batch_key: With whom it may be chosen; empty for nobody.
     """
 
     attempt: int = 1
@@ -70,9 +71,11 @@ class SchedulingOptions:
     not_before: float | None = None
     expires_at: float | None = None
     held: bool = False
+    held_reason: str = ""
     max_attempts: int | None = None
     backoff: Backoff | None = None
     dedupe: DedupeRule | None = None
+    batch_key: str = ""
 
     @property
     def state(self) -> int:
@@ -128,7 +131,7 @@ class BacklogPage:
         self.costs = array("d", [_declared(agenda) for agenda in agendas])
         arrivals = (min(agenda.accepted_at.timestamp(), latest) for agenda in agendas)
         self.arrivals = array("d", arrivals)
-        self.ranks = array("H", [agenda.rank for agenda in agendas])
+        self.ranks = array("I", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))
         self.options: dict[int, SchedulingOptions] = {}
@@ -181,6 +184,7 @@ def _has_options(agenda: RoutedAgenda) -> bool:
         or agenda.max_attempts is not None
         or agenda.backoff is not None
         or agenda.dedupe is not None
+        or agenda.batch_key != ""
     )
 
 
@@ -191,9 +195,11 @@ def _options(agenda: RoutedAgenda) -> SchedulingOptions:
         not_before=_seconds(agenda.not_before),
         expires_at=_seconds(agenda.expires_at),
         held=agenda.held,
+        held_reason=agenda.held_reason,
         max_attempts=agenda.max_attempts,
         backoff=agenda.backoff,
         dedupe=agenda.dedupe,
+        batch_key=agenda.batch_key,
     )
 
 

@@ -31,6 +31,7 @@ from pop_stream.policy.backlog.agenda_index import (
     ref_of,
 )
 from pop_stream.policy.backlog.attempts import Attempts
+from pop_stream.policy.backlog.batches import Batches
 from pop_stream.policy.backlog.commands import BacklogCommands
 from pop_stream.policy.backlog.duplicates import Duplicates
 from pop_stream.policy.backlog.health import HealthTracker
@@ -41,7 +42,7 @@ from pop_stream.policy.backlog.state import BacklogState
 from pop_stream.policy.delta import Delta
 from pop_stream.policy.fairness.cost_model import CostModel
 from pop_stream.policy.fairness.customer_queue import ref_in
-from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.flow import Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.fairness.turn_order import MICROSECONDS
 
@@ -109,6 +110,7 @@ class Backlog:
         attempts: What is out; its lease clocks are in memory only.
         commands: Commands, and what is due.
         duplicates: What agendas with a key are duplicates of.
+        batches: Which agendas bring others along.
         sync_matched: Claims for which a runner stood idle, since the backlog was loaded.
         sync_matched_s: Seconds from the emissions of these to the reports of their claims, in
             all.
@@ -123,6 +125,7 @@ class Backlog:
         self.attempts = Attempts(self._backlog)
         self.commands = BacklogCommands(self._backlog)
         self.duplicates = Duplicates(self._backlog, self.commands)
+        self.batches = Batches(self._backlog)
         self.sync_matched = 0
         self.sync_matched_s = 0.0
         self.idle = IdleRunnerCounts()
@@ -284,19 +287,22 @@ class Backlog:
         while len(chosen) < slots:
             if (pick := queue.pick(backlog.cost, now)) is None:
                 break
-            attempt = backlog.emit(pick).attempt
-            page, slot = backlog.index.at(pick.ref)
-            wait_s = max(0.0, now - page.arrivals[slot])
-            self.mean_wait.note(wait_s)
-            queue.flow(pick.customer_id).note_emission(
-                cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
-            )
-            first_wait_s = page.wait_s(slot, now) if attempt == 1 else None
-            chosen.append(
-                ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt, first_wait_s)
-            )
+            chosen.append(self._emit(pick, now))
+            for companion in self.batches.companions(pick, slots - len(chosen)):
+                chosen.append(self._emit(companion, now))
         backlog.rounds += bool(chosen)
         return chosen
+
+    def _emit(self, pick: Pick, now: float) -> ChosenAgenda:
+        attempt = self._backlog.emit(pick).attempt
+        page, slot = self.index.at(pick.ref)
+        wait_s = max(0.0, now - page.arrivals[slot])
+        self.mean_wait.note(wait_s)
+        self.queue.flow(pick.customer_id).note_emission(
+            cost=pick.reservation.charged / MICROSECONDS, wait_s=wait_s, now=now
+        )
+        first_wait_s = page.wait_s(slot, now) if attempt == 1 else None
+        return ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt, first_wait_s)
 
     def claim(
         self,
@@ -423,7 +429,9 @@ class Backlog:
         `drain_emptied`, because a crash may have kept them from being deleted. All leases
         begin at `now`.
         """
-        for page in self._snapshot.restore(pages, deltas, now):
+        unknown = self._snapshot.restore(pages, deltas, now)
+        self.queue.companions = self.insight.companions if self._backlog.batches else 0
+        for page in unknown:
             came = [(one, *at) for one, at in zip(page.ids, _arrivals(page), strict=True)]
             self._add_page(page, now)
             for agenda_id, attempt, arrived_at in came:
@@ -450,7 +458,8 @@ class Backlog:
                 self.duplicates.resolve(ref_of(page.number, slot), now)
             agenda_id = page.ids[slot]
             if page.states[slot] == HELD:
-                self.outbox.held(agenda_id, options.attempt, now)
+                reason = options.held_reason
+                self.outbox.held(agenda_id, options.attempt, now, reason=reason)
             elif page.states[slot] == WAITING and (until := options.not_before or 0.0) > now:
                 self.outbox.waiting(
                     agenda_id, options.attempt, now, until=until, why="not_before"

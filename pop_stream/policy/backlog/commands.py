@@ -8,19 +8,24 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pop_stream.model.events.lifecycle import Action, StopReason
+from pop_stream.model.events.base import MAX_RANK
+from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason
 from pop_stream.model.events.scheduling import Command
 from pop_stream.policy.backlog.agenda_index import EMITTED, HELD, NO_OVERRIDES, READY, WAITING
+from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.policy.backlog.state import BacklogState
 
 MAX_DUE: Final = 1_000
 """Most agendas that become due in one call, so that a round publishes a bounded number."""
 
+MAX_RESOLVED: Final = 100
+"""Most operations of an agenda of which it is kept that they wait no more; the last ones."""
+
 _UNCLAIMED_GRACE_S: Final = 2.0
 """How long an unclaimed attempt may still be claimed after it is to stop."""
 
 _PRIORITIES: Final = range(1, 10)
-_RANKS: Final = range(1 << 16)
+_RANKS: Final = range(MAX_RANK + 1)
 _SECOND_MS: Final = 1000
 
 
@@ -34,11 +39,15 @@ class BacklogCommands:
     def __init__(self, backlog: BacklogState) -> None:
         self.ignored = 0
         self._backlog = backlog
-        self._actions: Mapping[Action, Callable[[int, Command, float], bool]] = {
+        self._actions: Mapping[
+            Action | InternalAction, Callable[[int, Command, float], bool]
+        ] = {
             "cancel": self._cancel,
             "hold": self._hold,
             "release": self._release,
             "reprioritise": self._reprioritise,
+            "wake": self._wake,
+            "fail": self._fail,
         }
 
     def apply(self, command: Command, now: float) -> bool:
@@ -149,6 +158,40 @@ class BacklogCommands:
             backlog.index.reorder(ref, priority=priority, rank=rank)
             backlog.set_overrides(ref, overrides)
         backlog.outbox.reprioritised(command, attempt, now, priority=priority, rank=rank)
+        return True
+
+    def _wake(self, ref: int, command: Command, now: float) -> bool:
+        """An operation waits no more: what waited for it is ready, unless it is held.
+
+        The next attempt is given its name, so that it begins with what was decided. One whose
+        attempt is out goes on when that has ended.
+        """
+        backlog = self._backlog
+        known, attempt = backlog.index.overrides(ref), backlog.index.attempt(ref)
+        if command.operation in known.resolved:
+            return False
+        resolved = (*known.resolved, command.operation)[-MAX_RESOLVED:]
+        overrides = replace(known, resolved=resolved)
+        state = backlog.index.state(ref)
+        if state == WAITING and known.why == "not_yet":
+            backlog.dequeue(ref)
+            backlog.ready(ref, attempt, overrides)
+            backlog.outbox.ready(command.agenda_id, attempt, now)
+        else:
+            is_due = state == HELD and known.why == "not_yet"
+            backlog.set_overrides(ref, replace(overrides, due=0.0) if is_due else overrides)
+        return True
+
+    def _fail(self, ref: int, command: Command, now: float) -> bool:
+        """What it waited for before its first attempt has not come: it fails, if it is held."""
+        backlog = self._backlog
+        if backlog.index.state(ref) != HELD:
+            return False
+        attempt = backlog.index.attempt(ref)
+        failed = FailedAgenda(ref, command.agenda_id, attempt, "wait_timed_out", command.reason)
+        backlog.dequeue(ref)
+        backlog.outbox.exhausted(failed, now)
+        backlog.forget(ref)
         return True
 
 

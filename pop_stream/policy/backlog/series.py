@@ -8,6 +8,8 @@ insight, which alone places agendas there, places each position at most once.
 Positions must grow in the order in which the agendas reach the scheduler. That is their order
 in `pop.submissions` if they are all in one partition, see `series_partition`.
 
+Agendas that were run again are remembered likewise, by their last attempt (`EndedReruns`).
+
 The memory is bounded. Beyond `MAX_SERIES` the series that moved longest ago is forgotten; what
 is submitted again of that one is then placed again, unless it is still here.
 """
@@ -18,6 +20,7 @@ from typing import Final
 
 from pop_stream.model.events.scheduling import RoutedAgenda
 from pop_stream.model.series import series_key
+from pop_stream.policy.backlog.agenda_index import BacklogPage
 
 MAX_SERIES: Final = 200_000
 """Most series of an insight that are remembered: about 200 bytes each."""
@@ -82,6 +85,62 @@ class PlacedSeries:
         self._changed.pop(key, None)
         self._changed[key] = position
         self.apply({key: position})
+
+
+MAX_RERUNS: Final = 10_000
+"""Most ended reruns remembered; the one that ended longest ago is forgotten first."""
+
+_NO_ATTEMPT: Final = 0
+"""In place of an attempt: the agenda is not remembered any more."""
+
+
+class EndedReruns:
+    """The last attempts of agendas that ended after they were run again.
+
+    A person who wanted a rerun may not see yet that it ended, and ask for the same one again;
+    that request must not start another run. Changes are drained into deltas.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, int] = OrderedDict()
+        self._changed: dict[str, int] = {}
+
+    def remember(self, agenda_id: str, attempt: int) -> None:
+        """The agenda has ended with this attempt."""
+        self._note(agenda_id, attempt)
+        if len(self._last) > MAX_RERUNS:
+            self._note(next(iter(self._last)), _NO_ATTEMPT)
+
+    def add_page(self, page: BacklogPage) -> None:
+        """Forget agendas that come with their first attempt: their ids are used again."""
+        for slot, agenda_id in enumerate(page.ids):
+            if agenda_id in self._last and page.options_of(slot).attempt == 1:
+                self._note(agenda_id, _NO_ATTEMPT)
+
+    def is_over(self, agenda_id: str, attempt: int) -> bool:
+        """Whether this is a rerun, and known to have ended with this attempt or a later one."""
+        return 1 < attempt <= self._last.get(agenda_id, _NO_ATTEMPT)
+
+    def drain_changed(self) -> dict[str, int]:
+        """What changed since the last call, in the order in which it did."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def all(self) -> dict[str, int]:
+        """All that is remembered, the one that ended longest ago first."""
+        return dict(self._last)
+
+    def apply(self, known: Mapping[str, int]) -> None:
+        """Apply one delta's values, oldest delta first."""
+        for agenda_id, attempt in known.items():
+            self._last.pop(agenda_id, None)
+            if attempt != _NO_ATTEMPT:
+                self._last[agenda_id] = attempt
+
+    def _note(self, agenda_id: str, attempt: int) -> None:
+        self._changed.pop(agenda_id, None)
+        self._changed[agenda_id] = attempt
+        self.apply({agenda_id: attempt})
 
 
 def _key(agenda: RoutedAgenda) -> str:

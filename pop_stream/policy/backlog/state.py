@@ -6,9 +6,9 @@ through `BacklogState`, so that these never disagree. It does what it is called 
 and `commands` decide which moves are allowed.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -35,7 +35,7 @@ from pop_stream.policy.backlog.dedupe_keys import DedupeKeys
 from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
 from pop_stream.policy.backlog.outbox import BacklogOutbox
-from pop_stream.policy.backlog.series import PlacedSeries
+from pop_stream.policy.backlog.series import EndedReruns, PlacedSeries
 from pop_stream.policy.delta import AgendaRecord, FairnessState, Overrides
 from pop_stream.policy.fairness.algorithms import ALGORITHMS
 from pop_stream.policy.fairness.cost_model import MAX_COST_S, CostModel, Estimate, clamp_cost
@@ -43,60 +43,33 @@ from pop_stream.policy.fairness.flow import Aging, Pick, Share
 from pop_stream.policy.fairness.queue import FairQueue
 from pop_stream.policy.fairness.turn_order import MICROSECONDS, Reservation
 
-MAX_RERUNS: Final = 10_000
-"""Most ended reruns remembered; the one that ended longest ago is forgotten first."""
 
-FORGOTTEN: Final = 0
-"""In place of an attempt: the agenda is not remembered any more."""
-
-
-class EndedReruns:
-    """The last attempts of agendas that ended after they were run again.
-
-    A person who wanted a rerun may not see yet that it ended, and ask for the same one again;
-    that request must not start another run. Changes are drained into deltas.
-    """
+class BatchMembers:
+    """By batch key, the places of agendas that were not emitted yet, oldest first."""
 
     def __init__(self) -> None:
-        self._last: OrderedDict[str, int] = OrderedDict()
-        self._changed: dict[str, int] = {}
+        self._refs: dict[str, dict[int, None]] = {}
 
-    def remember(self, agenda_id: str, attempt: int) -> None:
-        """The agenda has ended with this attempt."""
-        self._note(agenda_id, attempt)
-        if len(self._last) > MAX_RERUNS:
-            self._note(next(iter(self._last)), FORGOTTEN)
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._refs)
 
-    def add_page(self, page: BacklogPage) -> None:
-        """Forget agendas that come with their first attempt: their ids are used again."""
-        for slot, agenda_id in enumerate(page.ids):
-            if agenda_id in self._last and page.options_of(slot).attempt == 1:
-                self._note(agenda_id, FORGOTTEN)
+    def add(self, batch_key: str, ref: int) -> None:
+        """The agenda in the place is of the batch; of none if the key is empty."""
+        if batch_key:
+            self._refs.setdefault(batch_key, {})[ref] = None
 
-    def is_over(self, agenda_id: str, attempt: int) -> bool:
-        """Whether this is a rerun, and known to have ended with this attempt or a later one."""
-        return 1 < attempt <= self._last.get(agenda_id, FORGOTTEN)
+    def remove(self, batch_key: str, ref: int) -> None:
+        """It was chosen, or has ended; a second call does nothing."""
+        refs = self._refs.get(batch_key)
+        if refs is not None:
+            refs.pop(ref, None)
+            if not refs:
+                del self._refs[batch_key]
 
-    def drain_changed(self) -> dict[str, int]:
-        """What changed since the last call, in the order in which it did."""
-        changed, self._changed = self._changed, {}
-        return changed
-
-    def all(self) -> dict[str, int]:
-        """All that is remembered, the one that ended longest ago first."""
-        return dict(self._last)
-
-    def apply(self, known: Mapping[str, int]) -> None:
-        """Apply one delta's values, oldest delta first."""
-        for agenda_id, attempt in known.items():
-            self._last.pop(agenda_id, None)
-            if attempt != FORGOTTEN:
-                self._last[agenda_id] = attempt
-
-    def _note(self, agenda_id: str, attempt: int) -> None:
-        self._changed.pop(agenda_id, None)
-        self._changed[agenda_id] = attempt
-        self.apply({agenda_id: attempt})
+    def first(self, batch_key: str, most: int) -> list[int]:
+        """Up to `most` places of the batch."""
+        return [*islice(self._refs.get(batch_key, ()), most)]
 
 
 _SLACK: Final = 64
@@ -163,6 +136,7 @@ class BacklogState:
         series: Up to where each series was placed.
         health: How attempts ended lately, and what is reported from outside.
         keys: What stands for each deduplication key.
+        batches: By batch key, the places of agendas that were not emitted, oldest first.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
         outgrown: When what runs has taken more than is reserved for it.
@@ -186,6 +160,7 @@ class BacklogState:
         self.series = PlacedSeries()
         self.health = HealthTracker()
         self.keys = DedupeKeys()
+        self.batches = BatchMembers()
         self.queue = self._new_queue()
 
     # ---- moves ----
@@ -202,6 +177,7 @@ class BacklogState:
                 self.dues.set(ref, options.not_before)
             if options.expires_at is not None:
                 self.deadlines.set(ref, options.expires_at)
+            self.batches.add(options.batch_key, ref)
 
     def ready(self, ref: int, attempt: int, overrides: Overrides) -> None:
         """The agenda waits for its turn; only for one that is dequeued or released."""
@@ -330,6 +306,7 @@ class BacklogState:
         options = self.index.options(ref)
         if options.dedupe is not None:
             self.keys.remove(options.dedupe.key, ref)
+        self.batches.remove(options.batch_key, ref)
         if options.attempt > 1:
             self.reruns.remember(self.agenda_id(ref), self.index.attempt(ref))
         self.deadlines.clear(ref)
@@ -446,6 +423,7 @@ class BacklogState:
                     self.deadlines.set(ref, options.expires_at)
                 if options.dedupe is not None:
                     self.keys.add(options.dedupe.key, ref)
+                self.batches.add(options.batch_key, ref)
 
     def _resume(self, ref: int, state: int, now: float) -> None:
         if state == WAITING:

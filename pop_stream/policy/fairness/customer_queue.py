@@ -18,8 +18,8 @@ from pop_stream.policy.fairness.turn_order import Account, KeyedHeap, Reservatio
 REF_BITS: Final = 48
 """The low bits of an entry are its place in the backlog, which orders by age."""
 
-RANK_BITS: Final = 16
-"""Above the place; ranks go from 0, first, to 65535."""
+RANK_BITS: Final = 32
+"""Above the place; ranks go from 0, first, to 4294967295."""
 
 _REF_MASK: Final = (1 << REF_BITS) - 1
 _CLASS_SHIFT: Final = REF_BITS + RANK_BITS
@@ -34,7 +34,7 @@ def entry_of(*, priority: int, resumed: bool, rank: int, ref: int) -> int:
     Args:
         priority: 1, first, to 9.
         resumed: Whether it was started before.
-        rank: 0, first, to 65535.
+        rank: 0, first, to 4294967295.
         ref: Its place in the backlog.
     """
     return ((priority << 1 | (not resumed)) << RANK_BITS | rank) << REF_BITS | ref

@@ -316,8 +316,10 @@ class Pick(NamedTuple):
     Attributes:
         ref: Its place in the backlog.
         reservation: What it counts as until it ends.
+        level: Of urgency at which its customer was.
     """
 
     customer_id: CustomerId
     ref: int
     reservation: Reservation
+    level: int = 1

@@ -6,7 +6,7 @@ from pop_stream.model.ids import CustomerId
 from pop_stream.policy.delta import FairnessState
 from pop_stream.policy.fairness.algorithms import FairnessAlgorithm
 from pop_stream.policy.fairness.cost_model import Estimate
-from pop_stream.policy.fairness.customer_queue import ref_in
+from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
 from pop_stream.policy.fairness.eligible_customers import EligibleCustomers
 from pop_stream.policy.fairness.flow import Aging, Flow, Pick, Share
 from pop_stream.policy.fairness.turn_order import MICROSECONDS, Reservation
@@ -30,6 +30,7 @@ class FairQueue:
 
     Attributes:
         depth: Most agendas that were out at once since nothing waited and nothing ran.
+        companions: Most that an agenda brought along since then.
         is_divided: Whether a customer's weight is, or was, divided among insights of a pool.
     """
 
@@ -47,7 +48,7 @@ class FairQueue:
         self._eligible = EligibleCustomers(algorithm, aging, self._flows)
         self.now = now
         self._ready = self._in_flight = 0
-        self.depth = 0
+        self.depth = self.companions = 0
         self.is_divided = False
         self._moved: set[CustomerId] = set()
         self._reweighed: set[CustomerId] = set()
@@ -122,12 +123,13 @@ class FairQueue:
     def bound(self) -> float:
         """What `gap` cannot exceed; O(customers).
 
-        With D agendas out at most: D + 1 times the largest agenda per weight, for each of two.
+        With D agendas out at most, and n companions of one: D + n + 1 times the largest agenda
+        per weight, for each of two.
         """
         largest = [
             flow.largest_s / flow.weight for flow in self._flows.values() if flow.level == 1
         ]
-        return (self.depth + 1) * 2 * max(largest, default=0.0)
+        return (self.depth + self.companions + 1) * 2 * max(largest, default=0.0)
 
     def advance_to(self, now: float) -> None:
         """Advance the queue's clock; an earlier instant changes nothing."""
@@ -176,6 +178,51 @@ class FairQueue:
         reservation = self.reservation(estimate)
         flow.customer_queue.pop_out_of_turn(entry, self._key(key), reservation)
         return self._emit(flow, ref_in(entry), reservation)
+
+    def pick_companion(
+        self,
+        customer_id: CustomerId,
+        entry: int,
+        key: str,
+        *,
+        estimate: Estimate,
+        level: int,
+        most: int,
+    ) -> Pick | None:
+        """Choose a waiting agenda out of turn; None if its customer may not go, or gains by it.
+
+        Args:
+            customer_id: Whose agenda it is.
+            entry: Of the agenda.
+            key: Its fairness key.
+            estimate: What it is taken to cost.
+            level: Of urgency of what was picked in turn.
+            most: How many of its largest agendas its customer may be ahead of the present.
+        """
+        flow = self.flow(customer_id)
+        if not self._may_accompany(flow, entry, level, most):
+            return None
+        self.companions = max(self.companions, most)
+        reservation = self.reservation(estimate)
+        flow.customer_queue.pop_out_of_turn(entry, self._key(key), reservation)
+        if flow.share.rate_per_s is not None:
+            flow.consume_token(self.now)
+            self._eligible.limit(flow, self.now)
+        return self._emit(flow, ref_in(entry), reservation)
+
+    def _may_accompany(self, flow: Flow, entry: int, level: int, most: int) -> bool:
+        if not flow.is_eligible or flow.level != level:
+            return False
+        _, head = self._eligible.urgency_and_head(flow, self.now)
+        if self.aging is not None:
+            if self.aging.urgency(priority_of(entry), ref_in(entry), self.now) != level:
+                return False
+        elif priority_of(entry) > priority_of(head):
+            return False
+        if self.algorithm.by_age:
+            return True
+        ahead = flow.sure_position - self.present(level)
+        return ahead <= most * flow.largest_s / flow.weight
 
     def reservation(self, estimate: Estimate) -> Reservation:
         """What an agenda of these estimates counts as."""
@@ -334,6 +381,7 @@ class FairQueue:
         return "" if self.algorithm.by_age else key
 
     def _emit(self, flow: Flow, ref: int, reservation: Reservation) -> Pick:
+        level = flow.level or 1
         flow.account.reserve(reservation)
         flow.note_size(reservation)
         flow.in_flight += 1
@@ -342,7 +390,7 @@ class FairQueue:
         self.depth = max(self.depth, self._in_flight)
         self._moved.add(flow.customer_id)
         self._update(flow)
-        return Pick(flow.customer_id, ref, reservation)
+        return Pick(flow.customer_id, ref, reservation, level)
 
     def _note_weight(self, flow: Flow) -> None:
         """A new weight acts with the next pick, so that a replay does the same."""
@@ -372,4 +420,4 @@ class FairQueue:
             tags = (self._flows[one].account.tag for one in self._ahead)
             self._eligible.advance_all(max(tags, default=0.0))
             self._ahead = set()
-            self.depth = 0
+            self.depth = self.companions = 0

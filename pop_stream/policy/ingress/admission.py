@@ -4,14 +4,17 @@ A submission is an agenda, or names a template to run; either way it becomes an 
 submissions of one id are the same or differ; a repeat is admitted once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
-from typing import Final, cast
+from types import MappingProxyType
+from typing import Final, Literal, cast
 
 import msgspec
 from pydantic import ValidationError
 
+from pop_stream.model.admission import AdmissionFields
 from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
 from pop_stream.model.definitions import Definitions, VersionedTemplate
 from pop_stream.model.errors import (
@@ -24,11 +27,29 @@ from pop_stream.model.errors import (
 from pop_stream.model.events.codec import MAX_EVENT_BYTES
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.model.template import TEMPLATE_RUN, TemplateRun, expand, with_own_customer
+from pop_stream.model.template import (
+    TEMPLATE_RUN,
+    AgendaTemplate,
+    TemplateRun,
+    with_own_customer,
+)
 from pop_stream.model.tenancy import candidate_ids, display_id, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.model.validation import issues_of, shorten, without_nul
+from pop_stream.policy.ingress.policies import (
+    ALLOW,
+    BUILT_IN,
+    AdmissionPolicy,
+    AdmissionRequest,
+    Verdict,
+    asks_nothing,
+    decide,
+    obeying,
+)
+from pop_stream.policy.ingress.rankers import RankFunction, rank_of
 from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.splitting.parent import expand_run
+from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 
 _TEMPLATE_MARK: Final = b'"template_id"'
 
@@ -44,6 +65,8 @@ def parse_submission(
     data: bytes | bytearray,
     templates: Mapping[str, VersionedTemplate],
     principal: Principal = ANYONE,
+    *,
+    resolvers: PeriodResolvers = BUILT_IN_PERIODS,
 ) -> Agenda:
     """The agenda that a submission's JSON stands for.
 
@@ -52,6 +75,7 @@ def parse_submission(
         templates: Those in force, by id.
         principal: Who submits it; a customer meets only templates that it sees, by the ids
             that it calls them, and runs them for itself if it names nobody.
+        resolvers: Of periods, for templates that divide their runs.
 
     Raises:
         SubmissionError: With one issue per fault.
@@ -73,7 +97,7 @@ def parse_submission(
     # Before it is expanded: what a template finds wrong with a run reveals the template.
     if known is None or (named is not None and not known.template.serves(named)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
-    agenda = expand(known.template, run, version=known.version)
+    agenda = expand_run(known.template, run, version=known.version, resolvers=resolvers)
     if not known.template.serves(agenda.customer_id):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     return agenda
@@ -185,6 +209,10 @@ class Submission:
         return self.agenda.priority == MOST_URGENT
 
 
+Standing = Literal["new", "perhaps", "admitted"]
+"""Whether an agenda was let in before: no, perhaps before a crash, or surely by the API."""
+
+
 class Admission:
     """Checks submissions by the definitions of one moment; stateless otherwise.
 
@@ -195,20 +223,29 @@ class Admission:
         max_agenda_bytes: Of an agenda as it is sent.
         defined_customers_only: Whether agendas of customers that are not defined are refused.
         before: By older definitions; its router goes on if only templates have changed.
+        resolvers: Of periods, for templates that divide their runs.
+        policies: Asked about every agenda that is sound and has an insight.
+        rankers: The operator's own, by the names that insights call them.
 
     Attributes:
         definitions: Those of that moment.
         router: Over the insights of that moment.
+        has_policies: Whether a policy could say anything but that an agenda is allowed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by what it decides, named once
         self,
         definitions: Definitions,
         *,
         max_agenda_bytes: int,
         defined_customers_only: bool = False,
         before: "Admission | None" = None,
+        resolvers: PeriodResolvers = BUILT_IN_PERIODS,
+        policies: Sequence[AdmissionPolicy] = BUILT_IN,
+        rankers: Mapping[str, RankFunction] = MappingProxyType({}),
     ) -> None:
+        self.rankers = rankers
+        self.policies = policies
         self.definitions: Definitions = definitions
         self.defined_customers_only = defined_customers_only
         self.router: InsightRouter = (
@@ -221,13 +258,17 @@ class Admission:
             )
         )
         self._templates = definitions.templates
+        self.resolvers: PeriodResolvers = resolvers
+        self.has_policies = any(one not in BUILT_IN for one in policies) or not asks_nothing(
+            _gates(definitions)
+        )
         self.max_agenda_bytes = max_agenda_bytes
 
     def callback_url(self, agenda: Agenda) -> str | None:
         """Where its customer wants to be notified of agendas that name no place themselves."""
         return self.definitions.customer(CustomerId(agenda.customer_id)).callback_url
 
-    def admit(
+    def admit(  # noqa: PLR0913  # what is known of a submission, named once
         self,
         raw: bytes | bytearray,
         principal: Principal,
@@ -235,6 +276,8 @@ class Admission:
         new_id: Callable[[], str],
         suggested_id: str | None = None,
         trace: Trace | None = None,
+        standing: "Standing" = "new",
+        at: datetime | None = None,
     ) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
@@ -244,8 +287,11 @@ class Admission:
             new_id: Makes the id of an agenda for which nobody chose one.
             suggested_id: Chosen by the sender outside the text; the text's own goes first.
             trace: Where it came from, unless the text says so itself.
+            standing: Whether it may have been let in before.
+            at: When it came in; None leaves it without a computed rank.
 
         Raises:
+            AdmissionDeniedError: If a policy denies it.
             AgendaTooLargeError: If the text is too large.
             ForbiddenError: If the sender may not submit, or not for its customer, known or not.
             MissingDefinitionError: If it fits no insight, or its template does not exist.
@@ -256,7 +302,14 @@ class Admission:
         if agenda.trace is None and trace is not None:
             agenda = agenda.model_copy(update={"trace": trace})
         self.check_sender(principal, agenda.customer_id)
-        return self.admit_agenda(agenda, principal, new_id=new_id, suggested_id=suggested_id)
+        return self.admit_agenda(
+            agenda,
+            principal,
+            new_id=new_id,
+            suggested_id=suggested_id,
+            standing=standing,
+            at=at,
+        )
 
     def parse(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
         """The agenda that the text stands for; of a template that the sender sees.
@@ -264,15 +317,18 @@ class Admission:
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        return parse_submission(raw, self._templates, principal)
+        return parse_submission(raw, self._templates, principal, resolvers=self.resolvers)
 
-    def admit_agenda(
+    def admit_agenda(  # noqa: PLR0913  # as in `admit`
         self,
         agenda: Agenda,
         principal: Principal,
         *,
         new_id: Callable[[], str],
         suggested_id: str | None = None,
+        standing: "Standing" = "new",
+        template: AgendaTemplate | None = None,
+        at: datetime | None = None,
     ) -> Submission:
         """The submission that a sound agenda makes; see `admit`.
 
@@ -281,8 +337,12 @@ class Admission:
             principal: Who sent it.
             new_id: Makes its id, if nobody chose one.
             suggested_id: As in `admit`; of no account for another's agenda.
+            standing: As in `admit`.
+            template: What it was made from, if that may be newer than what is in force.
+            at: As in `admit`.
 
         Raises:
+            AdmissionDeniedError: If a policy denies it.
             AgendaTooLargeError: If it is too large, written out and with what was filled in.
             ForbiddenError: If the sender submits for another customer, and the agenda names its
                 id, or goes to an insight that is not the sender's own.
@@ -293,6 +353,10 @@ class Admission:
         if not principal.speaks_for(agenda.customer_id):
             self._check_on_behalf(agenda, insight_id, principal)
             suggested_id = None
+        if standing != "admitted":
+            verdict = self.verdict(agenda, insight_id, template)
+            agenda = obeying(agenda, verdict, may_deny=standing == "new")
+            agenda = self._ranked(agenda, insight_id, at)
         named = agenda.id or suggested_id
         agenda_id = qualified_id(named, principal.customer_id) if named else new_id()
         if agenda_id != agenda.id:
@@ -307,6 +371,29 @@ class Admission:
             value=value,
             is_named=named is not None,
         )
+
+    def _ranked(self, agenda: Agenda, insight_id: InsightId, at: datetime | None) -> Agenda:
+        ranker = self.definitions.insights[insight_id].ranker
+        if ranker is None or agenda.rank or at is None:
+            return agenda
+        return agenda.model_copy(update={"rank": rank_of(agenda, ranker, at, self.rankers)})
+
+    def verdict(
+        self, agenda: Agenda, insight_id: InsightId, template: AgendaTemplate | None = None
+    ) -> Verdict:
+        """What the policies say of a sound agenda that goes to the insight."""
+        if not self.has_policies and (template is None or asks_nothing([template])):
+            return ALLOW
+        customer_id = CustomerId(agenda.customer_id)
+        named = self._templates.get(agenda.template.id) if agenda.template else None
+        request = AdmissionRequest(
+            agenda=agenda,
+            customer=self.definitions.customer(customer_id),
+            is_defined=customer_id in self.definitions.customers,
+            insight=self.definitions.insights[insight_id],
+            template=template or (named.template if named else None),
+        )
+        return decide(self.policies, request)
 
     def check_sender(self, sender: Principal, customer_id: str | None) -> None:
         """Check that the sender may submit, and for the customer, as far as one is named.
@@ -371,6 +458,11 @@ class Admission:
             raise AgendaTooLargeError(size, self.max_agenda_bytes)
         if agenda is not None:
             _check_events(agenda, size)
+
+
+def _gates(definitions: Definitions) -> Iterator[AdmissionFields]:
+    yield from definitions.insights.values()
+    yield from (one.template for one in definitions.templates.values())
 
 
 _TRACE_KEY_BYTES: Final = len(',"trace":')

@@ -1,5 +1,11 @@
 """Why an agenda waits, in words."""
 
+from typing import Final
+
+import msgspec
+
+from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.base import Overdeclared
 from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus, QueueDescribed
 from pop_stream.policy.lifecycle.states import State
@@ -78,7 +84,9 @@ def _scheduler_view(place: QueuedAgendaStatus, answer: QueueDescribed, summary: 
 
 def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     if place.state == "held":
-        return "it is on hold, until someone releases it"
+        if waits := _conditions(summary):
+            return f"it waits for {waits}"
+        return f"it is on hold, until someone releases it{_hold_reason(summary)}"
     until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
     if place.why == "not_before":
         return f"it is not to start before {until}"
@@ -88,6 +96,31 @@ def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     cause = _CAUSES[place.why or "retry"]
     said = f": {summary.message}" if summary.message else ""
     return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"
+
+
+def _conditions(summary: Summary) -> str:
+    """What it waits for before its first attempt, as it was accepted; empty for nothing."""
+    if summary.attempt > 1 or b'"wait_for"' not in summary.body:
+        return ""
+    try:
+        agenda = parse_agenda(summary.body, is_accepted=True)
+    except SubmissionError:
+        return ""
+    waits = () if agenda.hold else agenda.wait_for
+    return ", ".join(f"{one.kind} {one.key}" for one in waits)
+
+
+class _HeldBody(msgspec.Struct):
+    hold_reason: str = ""
+
+
+_HELD_BODY: Final = msgspec.json.Decoder(_HeldBody)
+
+
+def _hold_reason(summary: Summary) -> str:
+    """Why it was held when it came, if it was."""
+    reason = _HELD_BODY.decode(summary.body).hold_reason if summary.body else ""
+    return f"; it came on hold: {reason}" if reason else ""
 
 
 def _in_transit(summary: Summary, answer: QueueDescribed | None) -> str:

@@ -40,6 +40,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaReady,
     AgendaRefused,
     AgendaReprioritised,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopped,
     AgendaStopping,
@@ -48,22 +49,16 @@ from pop_stream.model.events.lifecycle import (
     AttemptEvent,
     LifecycleEvent,
 )
-from pop_stream.model.events.scheduling import MAX_MESSAGE_LENGTH
 from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, State, step
 from pop_stream.policy.lifecycle.summary import (
     DUPLICATE,
-    PastAttempt,
     Summary,
     appended_name,
     percent_of,
     reported_percent,
+    result_bytes,
+    with_history,
 )
-
-MAX_HISTORY: Final = 100
-"""Attempts of an agenda whose history is kept; the oldest are forgotten first."""
-
-MAX_HISTORY_BYTES: Final = 256 * 1024
-"""Of that history, as JSON: it is part of a row that every event rewrites."""
 
 MAX_RESULTS_BYTES: Final = 16 * 1024 * 1024
 """Of all results of an agenda, which are read together."""
@@ -72,14 +67,6 @@ RESULT_NOT_KEPT: Final = (
     f"its result was not kept: those of an agenda have {MAX_RESULTS_BYTES:,} bytes at most; "
     "store results elsewhere, and report where they are"
 )
-
-_OUTCOMES: Final = {
-    State.RETRYING: "failed",
-    State.FAILED: "failed",
-    State.SUCCEEDED: "succeeded",
-    State.CANCELLED: "cancelled",
-    State.EXPIRED: "expired",
-}
 
 
 def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
@@ -109,7 +96,7 @@ def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
         attempt=event.attempt,
         operations=kept,
         appended=appended,
-        history=_with_history(summary),
+        history=with_history(summary),
         message="",
         puller_id="",
         stopping=None,
@@ -183,31 +170,6 @@ def _reset(
         appended = tuple(one for one in appended if one.by not in gone)
         gone.update(map(appended_name, orphans))
     return appended, {name: one for name, one in left.items() if name not in gone}
-
-
-def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
-    is_deferred = summary.state is State.RETRYING and summary.waiting_for == "not_yet"
-    outcome = "deferred" if is_deferred else _OUTCOMES.get(summary.state, "lost")
-    past = PastAttempt(
-        attempt=summary.attempt,
-        outcome=outcome,
-        puller_id=summary.puller_id,
-        emitted_at=summary.emitted_at,
-        started_at=summary.started_at,
-        ended_at=summary.ended_at,
-        message=summary.message,
-        diagnostics=summary.diagnostics,
-    )
-    before = summary.history
-    if before and before[-1].outcome == outcome == "deferred":
-        before = before[:-1]
-    history = (*before, past)[-MAX_HISTORY:]
-    while history and len(msgspec.json.encode(history)) > MAX_HISTORY_BYTES:
-        if len(history) == 1:
-            brief = past.message[:MAX_MESSAGE_LENGTH]
-            return (replace(past, message=brief, diagnostics=()),)
-        history = history[1:]
-    return history
 
 
 _RANK: Final = {"waiting": 0, "running": 1, "failed": 3, "succeeded": 4}
@@ -341,6 +303,18 @@ def _stop(summary: Summary, event: AgendaStopping) -> Summary:
     return summary if summary.state.is_terminal else replace(summary, stopping=event.reason)
 
 
+def _resolve(summary: Summary, event: AgendaResolved) -> Summary:
+    one = OperationProgress(
+        name=event.operation,
+        state=event.outcome,
+        percent=100.0 if event.outcome == "succeeded" else 0.0,
+        message=event.reason,
+        ended_at=event.at,
+        result=event.result,
+    )
+    return _merge_operations(summary, (one,), event.at)
+
+
 def _reprioritise(summary: Summary, event: AgendaReprioritised) -> Summary:
     return replace(summary, priority=event.priority)
 
@@ -414,9 +388,15 @@ def _merge(
     summary: Summary,
     event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed | AgendaDeferred,
 ) -> Summary:
+    return _merge_operations(summary, event.operations, event.at)
+
+
+def _merge_operations(
+    summary: Summary, reports: Iterable[OperationProgress], at: datetime
+) -> Summary:
     changed: dict[str, OperationProgress] = {}
-    for reported in event.operations:
-        one = reported if reported.reported_at else replace(reported, reported_at=event.at)
+    for reported in reports:
+        one = reported if reported.reported_at else replace(reported, reported_at=at)
         known = changed.get(one.name) or summary.operations.get(one.name)
         if known is None:
             changed[one.name] = one
@@ -435,19 +415,15 @@ def _bounded_results(
 ) -> Mapping[str, OperationProgress]:
     """All operations, without the results of those that changed if all have too many bytes."""
     operations = {**known, **changed}
-    if not any(map(_result_bytes, changed.values())):
+    if not any(map(result_bytes, changed.values())):
         return operations
-    left = MAX_RESULTS_BYTES - sum(map(_result_bytes, operations.values()))
+    left = MAX_RESULTS_BYTES - sum(map(result_bytes, operations.values()))
     for name in reversed(changed):
         if left >= 0:
             break
-        left += _result_bytes(operations[name])
+        left += result_bytes(operations[name])
         operations[name] = replace(changed[name], result=UNSET, message=RESULT_NOT_KEPT)
     return operations
-
-
-def _result_bytes(one: OperationProgress) -> int:
-    return 0 if one.result is UNSET else len(one.result)
 
 
 def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
@@ -493,6 +469,7 @@ _APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] 
     AgendaSucceeded: _end,
     AgendaFailed: _end,
     AgendaDeferred: _end,
+    AgendaResolved: _resolve,
     AgendaExhausted: _close,
     AgendaCancelled: _close,
     AgendaExpired: _close,

@@ -29,6 +29,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaReady,
     AgendaRefused,
     AgendaReprioritised,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopped,
     AgendaStopping,
@@ -105,6 +106,7 @@ _NO_TRANSITION: Final[tuple[type[AgendaEvent], ...]] = (
     AgendaAccepted,
     AgendaCommanded,
     AgendaReprioritised,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopping,
 )

@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pop_stream.model.agenda import Operation, parse_agenda
 from pop_stream.model.appended_operations import all_operations
@@ -19,6 +20,7 @@ from pop_stream.model.events.base import (
     Struct,
 )
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
+from pop_stream.model.events.scheduling import MAX_MESSAGE_LENGTH
 from pop_stream.policy.lifecycle.states import State
 
 DUPLICATE: Final = "duplicate"
@@ -174,6 +176,52 @@ def percent_of(one: OperationProgress) -> float:
 def reported_percent(one: OperationProgress) -> float:
     """What its puller says, brought between 0 and 100."""
     return min(100.0, max(0.0, one.percent))
+
+
+def result_bytes(one: OperationProgress) -> int:
+    """How many bytes its result has as JSON."""
+    return 0 if one.result is msgspec.UNSET else len(one.result)
+
+
+MAX_HISTORY: Final = 100
+"""Attempts of an agenda whose history is kept; the oldest are forgotten first."""
+
+MAX_HISTORY_BYTES: Final = 256 * 1024
+"""Of that history, as JSON: it is part of a row that every event rewrites."""
+
+_OUTCOMES: Final = {
+    State.RETRYING: "failed",
+    State.FAILED: "failed",
+    State.SUCCEEDED: "succeeded",
+    State.CANCELLED: "cancelled",
+    State.EXPIRED: "expired",
+}
+
+
+def with_history(summary: Summary) -> tuple[PastAttempt, ...]:
+    """The history with the attempt that another one follows now, as much as is kept."""
+    is_deferred = summary.state is State.RETRYING and summary.waiting_for == "not_yet"
+    outcome = "deferred" if is_deferred else _OUTCOMES.get(summary.state, "lost")
+    past = PastAttempt(
+        attempt=summary.attempt,
+        outcome=outcome,
+        puller_id=summary.puller_id,
+        emitted_at=summary.emitted_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        message=summary.message,
+        diagnostics=summary.diagnostics,
+    )
+    before = summary.history
+    if before and before[-1].outcome == outcome == "deferred":
+        before = before[:-1]
+    history = (*before, past)[-MAX_HISTORY:]
+    while history and len(msgspec.json.encode(history)) > MAX_HISTORY_BYTES:
+        if len(history) == 1:
+            brief = past.message[:MAX_MESSAGE_LENGTH]
+            return (replace(past, message=brief, diagnostics=()),)
+        history = history[1:]
+    return history
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,12 @@ from pop_stream.puller.execution.operation_retrier import (
     RetriesExhaustedError,
 )
 from pop_stream.puller.execution.operation_run import OperationRun
-from pop_stream.puller.handlers.errors import FinalError, NotYet, WaitTimedOutError
+from pop_stream.puller.handlers.errors import (
+    FinalError,
+    NotYet,
+    RejectedError,
+    WaitTimedOutError,
+)
 from pop_stream.puller.handlers.invocation import (
     AppendTo,
     AttemptContext,
@@ -108,6 +113,7 @@ class PriorResults:
             not run again, and not reported again.
         unfinished: How far others had come.
         waits: What others waited for.
+        rejected: Why others failed before this attempt has begun: a person rejected them.
         appended: What the agenda has besides the operations it came with.
         final_state: How the agenda has ended, if it has: the scheduler counted the
             attempt as lost before its end was reported.
@@ -118,6 +124,7 @@ class PriorResults:
     appended: tuple[AppendedOperation, ...] = ()
     final_state: str = ""
     waits: Mapping[str, OperationWait] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)
 
 
 class AgendaRun:
@@ -221,12 +228,14 @@ class AgendaRun:
             customer_id=emitted.customer_id,
             insight_id=emitted.insight_id,
             link_id=agenda.link_id,
+            parent_id=agenda.parent_id,
             attempt=emitted.attempt,
             trace=agenda.trace,
             expires_at=agenda.expires_at,
             names=self._names,
             append_for=partial(_appender, ref(self)),
             prior=self._prior.unfinished,
+            waiting_since=self._waits.known_since,
         )
 
     def _restore_prior_results(self) -> None:
@@ -275,6 +284,10 @@ class AgendaRun:
     async def _run_operation(self, operation: Operation) -> None:
         one = OperationRun(operation, self._changed)
         one.start(self._run_context.clock.now())
+        if (why := self._prior.rejected.get(operation.name)) is not None:
+            one.fail(why, self._run_context.clock.now())
+            self._fail(one, RejectedError(why))
+            return
         self._running.add(operation.name)
         outcome = "failed"
         try:
@@ -355,10 +368,10 @@ class Waits:
         self._lone_since = waiting_since if len(agenda.operations) == 1 else None
         self.deferral: Deferral | None = None
 
-    def since(self, name: str, now: datetime) -> datetime:
-        """When the operation first waited; now if it has not."""
+    def known_since(self, name: str) -> datetime | None:
+        """When the operation first waited; None if it has not."""
         prior = self._prior.get(name)
-        return prior.since if prior else self._lone_since or now
+        return prior.since if prior else self._lone_since
 
     def begin(self, operation: Operation, not_yet: NotYet, now: datetime) -> OperationWait:
         """The operation waits from now on, without a runner.
@@ -366,7 +379,7 @@ class Waits:
         Raises:
             WaitTimedOutError: If it has waited for as long as it may.
         """
-        since = self.since(operation.name, now)
+        since = self.known_since(operation.name) or now
         wait = wait_on(
             since=since,
             now=now,

@@ -35,6 +35,7 @@ _log = structlog.get_logger()
 class _StoredOperation(msgspec.Struct):
     name: str
     state: OperationState
+    message: str = ""
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     prior: PriorProgress | None = None
     wait: OperationWait | None = None
@@ -136,16 +137,33 @@ def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
             return PriorResults(final_state=progress.state)
         msg = f"the summary is at attempt {progress.attempt}"
         raise _PriorResultsUnavailableError(msg)
+    _expect_resolved(progress, emitted)
     succeeded: dict[str, bytes] = {}
+    rejected: dict[str, str] = {}
     unfinished: dict[str, PriorProgress] = {}
     waits = {one.name: one.wait for one in progress.operations if one.wait is not None}
     for one in progress.operations:
         if one.state == "succeeded":
             result = b"" if one.result is msgspec.UNSET else bytes(one.result)
             succeeded[one.name] = b"" if result == _NULL else result
+        elif one.state == "failed" and progress.attempt == emitted.attempt:
+            rejected[one.name] = one.message
         elif one.prior is not None:
             unfinished[one.name] = one.prior
-    return PriorResults(succeeded, unfinished, progress.appended, waits=waits)
+    return PriorResults(
+        succeeded, unfinished, progress.appended, waits=waits, rejected=rejected
+    )
+
+
+def _expect_resolved(progress: _StoredProgress, emitted: EmittedAgenda) -> None:
+    """Check that the summary has what was decided of operations that waited.
+
+    The scheduler emits the agenda once it knows that; the summary may have it later.
+    """
+    waiting = {one.name for one in progress.operations if one.state == "waiting"}
+    if pending := waiting.intersection(emitted.resolved):
+        msg = f"the summary does not have yet what operation {min(pending)!r} waited for"
+        raise _PriorResultsUnavailableError(msg)
 
 
 def _remedy(status: int) -> str:

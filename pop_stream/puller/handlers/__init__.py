@@ -12,7 +12,8 @@ A handler is cancelled if its agenda is to stop, its lease is lost, its time is 
 stops. A thread cannot be cancelled: `SyncOperationCall.stopping` is set, and after five
 seconds the puller goes on without it.
 
-Built in are `noop`, `sleep`, `append`, `http` (`http.HttpHandler`) and `command`
-(`command.CommandHandler`, which runs only programs that the operator allows). `builtin.builtin`
-makes a registry of them.
+Built in are `noop`, `sleep`, `append`, `http` (`http.HttpHandler`), `command`
+(`command.CommandHandler`, which runs only programs that the operator allows) and `split`
+(`split.SplitHandler`, which submits the children of an agenda). `builtin.builtin` makes a
+registry of them.
 """

@@ -39,6 +39,12 @@ class WaitTimedOutError(FinalError):
     code: ClassVar[str] = "wait_timed_out"
 
 
+class RejectedError(FinalError):
+    """A person said no."""
+
+    code: ClassVar[str] = "rejected"
+
+
 class NotYet(Exception):  # noqa: N818  # nothing has failed
     """What the operation needs is not there yet: look again later.
 

@@ -35,6 +35,10 @@ def _ignore(*_: object) -> None:
     """Notes of a call that no puller made, as in a test of a handler."""
 
 
+def _never(_: str) -> None:
+    """No operation has waited."""
+
+
 def _append_nothing(_: object) -> tuple[str, ...]:
     """Nothing is appended by a call that no puller made."""
     return ()
@@ -49,11 +53,13 @@ class _OperationCallBase:
             same result share it, so read it, do not change it.
         params: Settings for the handler, as submitted.
         link_id: Of the agenda, if it has one.
+        parent_id: Of the agenda that submitted it, if one did.
         attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
         tries: From 1; above it, an earlier try in this attempt failed.
         trace: Trace context and correlation id of the request the agenda came from, to hand
             on with calls of the handler's own: `trace.headers`.
         prior: How far the operation was when an earlier attempt ended, if it had begun.
+        waiting_since: When it first had to wait (`NotYet`), if it had.
         deadline: When this try must have ended: the agenda expires then, or the try's
             `timeout_s` is over. None if neither is set.
     """
@@ -66,10 +72,12 @@ class _OperationCallBase:
     customer_id: str
     insight_id: str
     link_id: str | None = None
+    parent_id: str | None = None
     attempt: int
     tries: int = 1
     trace: Trace | None = None
     prior: PriorProgress | None = None
+    waiting_since: datetime | None = None
     deadline: datetime | None = None
     report_to: ReportTo = field(repr=False, compare=False)
     note_to: NoteTo = field(default=_ignore, repr=False, compare=False)
@@ -183,6 +191,7 @@ class AttemptContext:
     Attributes:
         names: What payloads may refer to.
         prior: How far operations were when an earlier attempt ended.
+        waiting_since: Since when operations wait.
         append_for: Makes what the handler of the operation of a name appends others with.
     """
 
@@ -190,12 +199,14 @@ class AttemptContext:
     customer_id: str
     insight_id: str
     link_id: str | None
+    parent_id: str | None
     attempt: int
     trace: Trace | None
     expires_at: datetime | None
     names: dict[str, object]
     append_for: Callable[[str], AppendTo]
     prior: Mapping[str, PriorProgress] = field(default_factory=dict)
+    waiting_since: Callable[[str], datetime | None] = _never
 
 
 async def invoke(
@@ -257,10 +268,12 @@ def _call(
         "customer_id": attempt_context.customer_id,
         "insight_id": attempt_context.insight_id,
         "link_id": attempt_context.link_id,
+        "parent_id": attempt_context.parent_id,
         "attempt": attempt_context.attempt,
         "trace": attempt_context.trace,
         "tries": one.tries,
         "prior": attempt_context.prior.get(operation.name),
+        "waiting_since": attempt_context.waiting_since(operation.name),
         "deadline": _deadline(attempt_context.expires_at, operation.timeout_s, clock),
         "report_to": one.report,
         "note_to": note,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -19,7 +20,8 @@ QUIET = ("anna", "bruno", "carla", "dora")
 MINUTES_S = 200
 
 
-async def run_demo(folder: Path, *arguments: str) -> tuple[int, str, str]:
+async def run_demo(folder: Path, *arguments: str, until: str = "") -> tuple[int, str, str]:
+    """Run it to its end; or until it says something, and then press Ctrl-C."""
     own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "pop_stream",
@@ -29,8 +31,16 @@ async def run_demo(folder: Path, *arguments: str) -> tuple[int, str, str]:
         env={name: value for name, value in os.environ.items() if name not in own},
     )  # fmt: skip
     try:
+        said = b""
         async with within(MINUTES_S):
+            while until and until.encode() not in said:
+                line = await process.stderr.readline()
+                assert line, said.decode()
+                said += line
+            if until:
+                process.send_signal(signal.SIGINT)
             out, err = await process.communicate()
+            err = said + err
     finally:
         if process.returncode is None:
             process.kill()
@@ -72,8 +82,10 @@ async def test_flood_hurts_nobody_and_nothing_is_lost(folder):
         assert customers[customer]["wait_p99_ms"] < customers["flood"]["wait_p99_ms"]
     assert processes_of(folder) == []
 
-    code, out, err = await run_demo(folder, "--agendas", "20")
+    code, out, err = await run_demo(folder, "--agendas", "20", "--keep", until="look around")
     assert code == 0, err
+    assert err.startswith("the web console will be at ")
+    assert "[info" not in err, "logs are in the folder"
     again = json.loads(out.splitlines()[-1])
     assert again["submitted"] == again["succeeded"] == 20, "the report is of this run only"
     assert (again["jain"], again["jain_customers"]) == (None, 0), "two each tell nothing"

@@ -207,3 +207,54 @@ async def test_a_customer_must_be_defined_whichever_way_its_agenda_comes_where_t
         assert strict.published == []
         body["customer_id"] = "acme"
         assert (await strict.call("POST", RUN, body))[0] == 202
+
+
+SPLIT = {
+    "id": "reports",
+    "agenda": {
+        "customer_id": "acme",
+        "operations": [{"name": "a", "type": "http", "payload": "@<pop.payload::/stores>"}],
+    },
+    "split": {"attributes": ["store"], "params": {"default_insight": "splits"}},
+}
+STORES = {"stores": [1, 2, 3, 4, 5], "isolate_stores": True}
+
+
+async def test_a_split_preview_counts_and_submits_nothing(api):
+    await api.call("POST", "/v1/agenda-templates", SPLIT)
+    path = "/v1/agenda-templates/reports/split-preview"
+    status, answer, _ = await api.call("POST", path, {"payload": STORES})
+    assert (status, answer["children"]) == (200, 5)
+    assert answer["first"] == [{"stores": [1]}, {"stores": [2]}, {"stores": [3]}]
+    assert answer["last"] == {"stores": [5]}
+    assert answer["agenda"]["operations"][0]["payload"] == [1]
+    assert (answer["insight_id"], answer["parent_insight_id"]) == ("files", None)
+    assert "no insight takes" in answer["issues"][0]["message"]
+    assert api.published == []
+
+
+async def test_a_split_that_cannot_be_is_refused_with_the_reason(api):
+    await api.call("POST", "/v1/agenda-templates", SPLIT)
+    path = "/v1/agenda-templates/reports/split-preview"
+    for body, field in (
+        ({"payload": [1]}, "payload"),
+        ({"payload": {**STORES, "isolate_shops": True}}, "payload.isolate_shops"),
+        ({"payload": {"period": "soon", "nominal": "2026-01-01"}}, "payload.period"),
+    ):
+        for one in (path, "/v1/agenda-templates/reports/run"):
+            status, problem, _ = await api.call("POST", one, body)
+            assert (status, problem["issues"][0]["field"]) == (422, field)
+    status, problem, _ = await api.call("POST", "/v1/agenda-templates/scan/split-preview", {})
+    assert (status, problem["issues"][0]["field"]) == (422, "split")
+
+
+async def test_a_run_that_is_divided_submits_one_agenda(api):
+    known = Insight(id="splits", mappers=Mappers(operation_types=("split",)))
+    api.definitions.current = api.definitions.current.updated("insight/splits", known)
+    await api.call("POST", "/v1/agenda-templates", SPLIT)
+    path = "/v1/agenda-templates/reports/run"
+    status, answer, _ = await api.call("POST", path, {"payload": STORES, "id": "r1"})
+    assert (status, answer["insight_id"]) == (202, "splits")
+    [published] = api.published
+    assert [one["type"] for one in published["operations"]] == ["split"]
+    assert published["operations"][0]["payload"]["payload"] == STORES

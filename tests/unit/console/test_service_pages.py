@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -13,6 +14,7 @@ from memory_dead_letters import dead_letter
 from pop_stream.model.events.base import RefusedIssue
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
+from pop_stream.ports.pullers import SeenPuller
 
 A, B, C, D = ("a" * 20, "b" * 20, "c" * 20, "d" * 20)
 EVIL = "<script>alert(1)</script>{{ 7*7 }}\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=x>"
@@ -167,14 +169,36 @@ async def test_the_doctor_says_that_all_is_well(browser):
     assert "All is well" in text
 
 
+# ---- pullers ----
+
+
+async def test_pullers_are_shown_with_their_last_sign_and_who_is_missing(api, browser):
+    _, text = await browser.get("/ui/pullers")
+    assert "Nobody was seen to pull" in text
+    seen = SeenPuller(
+        insight_id="files", puller_id=EVIL, first_seen_at=AT, last_sign_at=AT,
+        last_claim_at=None, idle=None, last_agenda_id="a1",
+    )  # fmt: skip
+    api.pullers.seen = [seen, *(replace(seen, puller_id=f"p{n}") for n in range(300))]
+    _, text = await browser.get("/ui/pullers?insight_id=files")
+    assert "silent" in text
+    assert "over HTTP" in text
+    assert "<script>alert" not in text
+    following = re.search(r'href="(\?after=[^"]*)" data-key="n"', text)[1]
+    _, text = await browser.get(f"/ui/pullers{unescape(following)}")
+    assert text.count("<tr data-row") == 101
+    assert (await browser.get("/ui/pullers?insight_id=<b>"))[0] == 422
+
+
 # ---- who looks ----
 
 
 async def test_each_viewer_is_led_to_the_pages_that_are_for_it():
-    everybodys, admins = {"/dead-letters"}, {"/dead-letters", "/keys", "/audit", "/doctor"}
+    everybodys, operators = {"/dead-letters"}, {"/dead-letters", "/pullers"}
+    admins = {*operators, "/keys", "/audit", "/doctor"}
     viewers = {
         ("acme", Role.READ): everybodys,
-        (None, Role.READ): everybodys,
+        (None, Role.READ): operators,
         (None, Role.ADMIN): admins,
     }
     async with open_world() as world, console(world, signs_in=True) as browser:

@@ -11,6 +11,7 @@ from pop_stream.ingest.sender_authentication import KafkaSubmissionQuota
 from pop_stream.ingest.submission_processor import SubmissionProcessor
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.model.events.codec import decode_routed
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.model.events.scheduling import RecordRefused
@@ -33,12 +34,14 @@ CUSTOMERS = {
 class Hall:
     """A processor with a quota ledger of its own."""
 
-    def __init__(self, secret=None, name="ingest"):
+    def __init__(self, secret=None, name="ingest", **insight_fields):
         self.ledger = QuotaLedger(name, CUSTOMERS.get)
         self.admission = KafkaSubmissionQuota(
             self.ledger, RecordSigner([secret] if secret else [])
         )
-        insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
+        insight = Insight(
+            id="web", mappers=Mappers(operation_types=("http",)), **insight_fields
+        )
         self.processor = SubmissionProcessor(
             Topics("pop."),
             Definitions(insights={insight.id: insight}),
@@ -159,3 +162,51 @@ def test_a_customer_that_must_be_defined_is_refused_with_the_remedy_and_may_try_
     assert refused.agenda is not msgspec.UNSET
     [letter] = batch.dead_letters
     assert b"only defined customers may submit here; define the customer" in letter.value
+
+
+# ---- policies ----
+
+
+def held(hall, *records):
+    """Why the agendas of these records are held, as the scheduler gets them."""
+    batch = hall.processor.process(records, now=NOW)
+    routed = [decode_routed(one.body) for some in batch.routed.values() for one in some]
+    return [one.held_reason if one.held else None for one in routed]
+
+
+def test_what_a_policy_denies_is_a_dead_letter_and_can_be_submitted_again():
+    hall = Hall(enabled=False)
+    batch = hall.processor.process([sent("free")], now=NOW)
+    [refused] = batch.lifecycle
+    assert isinstance(refused, AgendaRefused)
+    assert [one.field for one in refused.issues] == ["insight_id"]
+    assert bytes(refused.agenda)
+    assert hall.sort(sent("free"))[2][0].code == "admission_denied"
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_what_the_api_let_in_is_not_denied_any_more(secret):
+    hall = Hall(secret, needs_labels=("l",))
+    plain = sent("free")
+    signed = RecordSigner([SECRET]).headers(plain.topic, key=None, value=plain.value)
+    [header] = [ADMITTED_HEADER] if secret is None else signed
+    assert held(hall, sent("free", headers=[header])) == [None]
+    assert hall.sort(plain)[:2] == (0, 1)
+
+
+def test_what_may_have_been_let_in_before_a_crash_is_held_where_it_is_denied_now():
+    before, after = Hall(needs_labels=()), Hall(name="another", needs_labels=("l",))
+    assert held(before, sent("free", 7)) == [None]
+    before.admission.standing(sent("free", 7))
+    after.ledger.apply(before.ledger.begin({0: 8}), now_s=0)
+    [reason] = held(after, sent("free", 7))
+    assert reason.startswith("denied now, but perhaps let in before a restart: customer_id")
+    assert after.sort(sent("free", 8))[:2] == (0, 1)
+
+
+def test_others_may_not_deny_what_this_one_lets_in_so_it_says_how_far_it_is():
+    asked, free = Hall(needs_labels=("l",)), Hall()
+    asked.sort(sent("free"))
+    free.sort(sent("free"))
+    assert asked.admission.take_has_decided()
+    assert not free.admission.take_has_decided()

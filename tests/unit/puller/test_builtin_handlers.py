@@ -18,10 +18,11 @@ from puller_fakes import node, run_of
 from pop_stream import ssrf_guard
 from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.handlers import command as command_module
-from pop_stream.puller.handlers.builtin import builtin, sleep
+from pop_stream.puller.handlers.builtin import builtin
 from pop_stream.puller.handlers.command import OUTPUT_BYTES
 from pop_stream.puller.handlers.http import BODY_BYTES
 from pop_stream.puller.handlers.invocation import OperationCall
+from pop_stream.puller.handlers.waiting import sleep
 from pop_stream.settings import Settings
 
 PYTHON = sys.executable

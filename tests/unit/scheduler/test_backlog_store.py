@@ -8,7 +8,7 @@ from fakes import MemoryReadyTable
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import Origin
 from pop_stream.policy.backlog.agenda_index import PAGE_SLOTS
-from pop_stream.policy.backlog.state import MAX_RERUNS
+from pop_stream.policy.backlog.series import MAX_RERUNS
 from pop_stream.scheduler.round_writer import MAX_ROUND_SIZE
 from pop_stream.scheduler.state.backlog_store import JOURNAL_ROWS, BacklogStore, rows_by_insight
 from pop_stream.scheduler.state.row_format import compact_epochs, epoch_of

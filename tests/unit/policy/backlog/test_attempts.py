@@ -19,7 +19,7 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.model.events.scheduling import Command, Origin, Settlement
 from pop_stream.model.retry import MAX_DEFERRAL_S, MIN_DEFERRAL_S, Backoff
 from pop_stream.policy.backlog import attempts as attempts_module
-from pop_stream.policy.backlog import state as state_module
+from pop_stream.policy.backlog import series as series_module
 from pop_stream.policy.backlog.agenda_index import (
     CLAIMED,
     EMITTED,
@@ -28,6 +28,7 @@ from pop_stream.policy.backlog.agenda_index import (
     READY,
     WAITING,
 )
+from pop_stream.policy.backlog.commands import MAX_RESOLVED
 from pop_stream.policy.fairness.flow import Share
 
 NOW = START.timestamp()
@@ -608,7 +609,7 @@ def test_another_priority_acts_at_once_on_what_waits():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"priority": 0}, {"priority": 10}, {"rank": -1}, {"rank": 65_536}]
+    "wrong", [{"priority": 0}, {"priority": 10}, {"rank": -1}, {"rank": 2**32}]
 )
 def test_an_impossible_priority_changes_nothing(wrong):
     one = backlog()
@@ -620,7 +621,7 @@ def test_an_impossible_priority_changes_nothing(wrong):
 def test_the_last_priority_and_rank_are_possible_too():
     one = backlog()
     one.place([placed("a"), placed("b")], NOW)
-    assert one.apply_command(wants("reprioritise", "a", priority=9, rank=65_535), NOW)
+    assert one.apply_command(wants("reprioritise", "a", priority=9, rank=2**32 - 1), NOW)
     assert ids(one.choose(5, NOW)) == ["b", "a"]
 
 
@@ -710,7 +711,7 @@ def test_what_was_placed_anew_is_still_the_same_run():
 
 
 def test_of_two_who_want_the_same_rerun_the_second_comes_too_late(monkeypatch):
-    monkeypatch.setattr(state_module, "MAX_RERUNS", 2)
+    monkeypatch.setattr(series_module, "MAX_RERUNS", 2)
     one = started(placed("a", attempt=2))
     one.settle(settled("a", 2), NOW)
     assert one.filter_new([placed("a", attempt=2)], incomparable_origins(1)) == []
@@ -722,7 +723,7 @@ def test_of_two_who_want_the_same_rerun_the_second_comes_too_late(monkeypatch):
 
 
 def test_a_rerun_is_over_with_the_last_of_its_attempts(monkeypatch):
-    monkeypatch.setattr(state_module, "MAX_RERUNS", 2)
+    monkeypatch.setattr(series_module, "MAX_RERUNS", 2)
     one = started(placed("a", attempt=2), placed("b"), placed("c"), placed("d"))
     one.settle(failed("a", 2), NOW)
     one.apply_due(NOW + 10)
@@ -754,7 +755,7 @@ def test_a_rerun_that_is_over_is_known_after_a_restart(whole):
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_rerun_that_was_forgotten_stays_so_after_a_restart(monkeypatch, whole):
-    monkeypatch.setattr(state_module, "MAX_RERUNS", 2)
+    monkeypatch.setattr(series_module, "MAX_RERUNS", 2)
     one = started(*(placed(name, attempt=2) for name in "abc"))
     for agenda_id in "abc":
         one.settle(settled(agenda_id, 2), NOW)
@@ -788,8 +789,8 @@ def test_an_id_that_is_used_anew_is_so_too_if_its_page_is_all_that_a_crash_left(
 
 
 def test_of_reruns_that_are_over_the_last_to_end_are_remembered(monkeypatch):
-    monkeypatch.setattr(state_module, "MAX_RERUNS", 2)
-    over = state_module.EndedReruns()
+    monkeypatch.setattr(series_module, "MAX_RERUNS", 2)
+    over = series_module.EndedReruns()
     for agenda_id, attempt in (("a", 2), ("b", 2), ("a", 3), ("c", 2)):
         over.remember(agenda_id, attempt)
     assert [over.is_over(*one) for one in (("a", 3), ("b", 2), ("c", 2))] == [True, False, True]
@@ -1070,4 +1071,59 @@ def test_a_claim_after_waits_that_a_crash_made_forgotten_is_believed():
     assert one.claim("a", 3, NOW, deferrals=2)
     assert state(one) == (CLAIMED, 3)
     one.settle(failed("a", 3), NOW)
+    assert state(one) is None
+
+
+# ---- what ends waits from outside ----
+
+
+def test_what_an_operation_waited_for_makes_it_ready_at_once():
+    one = started(placed("a"))
+    one.settle(deferred("a", after=4_000), NOW)
+    one.drain_outbox()
+    assert one.apply_command(wants("wake", operation="paid", attempt=2), NOW)
+    assert published(one) == [(AgendaReady, "a", 2)]
+    assert one.commands.due_at is None
+    ref = one.index.find("a")
+    assert one.index.overrides(ref).resolved == ("paid",)
+    assert not one.apply_command(wants("wake", operation="paid", attempt=2), NOW)
+
+
+def test_a_wake_does_not_end_the_pause_after_a_failure():
+    one = started(placed("a"))
+    one.settle(failed("a"), NOW)
+    one.apply_command(wants("wake", operation="paid"), NOW)
+    assert state(one) == (WAITING, 2)
+
+
+def test_a_wake_of_what_is_held_lets_it_go_once_it_is_released():
+    one = started(placed("a"))
+    one.apply_command(wants("hold"), NOW)
+    one.settle(deferred("a", after=4_000), NOW)
+    one.apply_command(wants("wake", operation="paid"), NOW)
+    assert state(one) == (HELD, 2)
+    one.apply_command(wants("release"), NOW)
+    assert state(one) == (READY, 2)
+
+
+def test_so_many_wakes_are_kept_and_the_last_ones():
+    one = started(placed("a"))
+    for number in range(MAX_RESOLVED + 5):
+        one.apply_command(wants("wake", operation=f"o{number}"), NOW)
+    resolved = one.index.overrides(one.index.find("a")).resolved
+    assert (len(resolved), resolved[-1]) == (MAX_RESOLVED, f"o{MAX_RESOLVED + 4}")
+
+
+def test_what_was_waited_for_in_vain_fails_if_it_is_held_still():
+    one = backlog()
+    one.place([placed("a", held=True), placed("b")], NOW)
+    one.drain_outbox()
+    assert one.apply_command(wants("fail", reason="in vain for signal go"), NOW)
+    assert not one.apply_command(wants("fail", "b"), NOW)
+    drained = one.drain_outbox()
+    assert [(type(event), event.message) for event in drained.lifecycle] == [
+        (AgendaExhausted, "in vain for signal go")
+    ]
+    [letter] = drained.failed
+    assert (letter.agenda_id, letter.code) == ("a", "wait_timed_out")
     assert state(one) is None

@@ -22,6 +22,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaReady,
     AgendaRefused,
     AgendaReprioritised,
+    AgendaResolved,
     AgendaRestarted,
     AgendaStopped,
     AgendaStopping,
@@ -42,6 +43,7 @@ EVENTS = {
     "restarted": AgendaRestarted(**ATTEMPT, routed=msgspec.Raw(b"{}")),
     "moved": AgendaReprioritised(**ATTEMPT, priority=1),
     "stopping": AgendaStopping(**ATTEMPT, reason="cancelled"),
+    "resolved": AgendaResolved(**ATTEMPT, operation="a"),
     "waiting": AgendaWaiting(**ATTEMPT, until=AGENDA["at"], reason="retry"),
     "readied": AgendaReady(**ATTEMPT),
     "held": AgendaHeld(**ATTEMPT),
@@ -61,19 +63,19 @@ EVENTS = {
 }
 
 REMARKS = """
-state      accepted   wanted     restarted  moved      stopping
-unknown    ready      -          ready      ready      ready
-ready      ready      ready      ready      ready      ready
-waiting    waiting    waiting    waiting    waiting    waiting
-held       held       held       held       held       held
-emitted    emitted    emitted    emitted    emitted    emitted
-running    running    running    running    running    running
-retrying   retrying   retrying   retrying   retrying   retrying
-succeeded  succeeded  succeeded  succeeded  succeeded  succeeded
-failed     failed     failed     failed     failed     failed
-cancelled  cancelled  cancelled  cancelled  cancelled  cancelled
-expired    expired    expired    expired    expired    expired
-refused    ready      -          ready      ready      ready
+state      accepted   wanted     restarted  moved      stopping   resolved
+unknown    ready      -          ready      ready      ready      ready
+ready      ready      ready      ready      ready      ready      ready
+waiting    waiting    waiting    waiting    waiting    waiting    waiting
+held       held       held       held       held       held       held
+emitted    emitted    emitted    emitted    emitted    emitted    emitted
+running    running    running    running    running    running    running
+retrying   retrying   retrying   retrying   retrying   retrying   retrying
+succeeded  succeeded  succeeded  succeeded  succeeded  succeeded  succeeded
+failed     failed     failed     failed     failed     failed     failed
+cancelled  cancelled  cancelled  cancelled  cancelled  cancelled  cancelled
+expired    expired    expired    expired    expired    expired    expired
+refused    ready      -          ready      ready      ready      ready
 """
 
 WAITS = """

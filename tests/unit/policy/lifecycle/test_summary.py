@@ -32,9 +32,15 @@ from pop_stream.model.errors import TransitionError
 from pop_stream.model.events.base import AppendedOperation, Diagnostic, PriorProgress
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.scheduling import RoutedAgenda
-from pop_stream.policy.lifecycle.fold import MAX_HISTORY, fold, fold_all
+from pop_stream.policy.lifecycle.fold import fold, fold_all
 from pop_stream.policy.lifecycle.states import State
-from pop_stream.policy.lifecycle.summary import LinkSummary, PastAttempt, Summary, appended_name
+from pop_stream.policy.lifecycle.summary import (
+    MAX_HISTORY,
+    LinkSummary,
+    PastAttempt,
+    Summary,
+    appended_name,
+)
 
 
 def folded(*events, before=None):

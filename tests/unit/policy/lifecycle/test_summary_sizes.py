@@ -18,13 +18,12 @@ from pop_stream.model.events.lifecycle import (
     AgendaWaiting,
 )
 from pop_stream.policy.lifecycle.fold import (
-    MAX_HISTORY,
-    MAX_HISTORY_BYTES,
     MAX_RESULTS_BYTES,
     RESULT_NOT_KEPT,
     fold_all,
 )
 from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import MAX_HISTORY, MAX_HISTORY_BYTES
 
 KIB_256 = 256 * 1024
 
