@@ -235,7 +235,7 @@ async def test_why_gives_words_and_figures() -> None:
 
 
 @pytest.mark.parametrize("state", ["ready", "waiting", "claimed"])
-def test_an_absurd_cost_is_told_while_the_agenda_is_here(state: QueueState) -> None:
+def test_an_absurd_cost_is_shown_while_the_agenda_is_here(state: QueueState) -> None:
     place = ready(state=state, overdeclared=Overdeclared(1e7, 20.0))
     words = explain(summary("a1", state=State.READY), answer(place))
     assert "; its declared cost of 10,000,000 worker-seconds counts as 20 only, as " in words

@@ -331,7 +331,7 @@ def test_the_mean_is_of_those_with_work_waiting_by_weight():
     assert forecast.mean_service(target, NOW) == pytest.approx(9.0 / 4.0)
 
 
-def test_a_cost_far_beyond_the_usual_is_told_with_what_it_counts_as():
+def test_a_cost_far_beyond_the_usual_is_shown_with_what_it_counts_as():
     target = fill(backlog(), ("big", 1))
     order(target)
     target.settle(settled("big-0", noop=2.0), NOW)
