@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev chaos test check house format generate verify lock audit image \
+.PHONY: help setup demo dev chaos test pictures check house format generate dashboards verify lock audit image \
   coverage ci clean
 
 help: ## List the targets
@@ -29,11 +29,16 @@ chaos: $(READY) ## Kill and freeze parts under load, then audit (ARGS="--seed 7 
 	@$(PY) -m pop_stream chaos --kills 8 --freezes 2 --seconds 40 --rate 20 $(ARGS)
 
 # In the order of folders: files that wait for servers come first, and short ones fill the end.
-# The console's need Chromium, which is installed by apt where it is missing and may be.
+# The console's need Chromium and the rules' Prometheus, which come by apt where they are missing.
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
-	@set -eu; left_out="$$($(PY) tests/support/browser.py)"; set -x; \
+	@set -eu; left_out="$$($(PY) tests/support/browser.py)"; \
+	left_out="$$left_out $$(PYTHONPATH=. $(PY) tests/support/prometheus_server.py)"; set -x; \
 	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $$left_out $(ARGS); \
-	{ set +x; } 2>/dev/null; [ -z "$$left_out" ] || echo "*** LEFT OUT: $$left_out ***" >&2
+	{ set +x; } 2>/dev/null; [ -z "$${left_out# }" ] || echo "*** LEFT OUT: $$left_out ***" >&2
+
+pictures: $(READY) ## Take the console's pictures for the documentation (ARGS=folder-for-all)
+	@$(PY) tests/support/browser.py >/dev/null
+	@PYTHONPATH=tests/support $(PY) tests/support/console_pictures.py $(ARGS)
 
 check: $(READY) ## Format, lint, types, imports, and whether generated files are current
 	$(VENV)/bin/ruff format --check .
@@ -51,6 +56,9 @@ format: $(READY) ## Format the code and repair what can be repaired
 
 generate: $(READY) ## Write the schemas and reference pages that are made from the code
 	$(PY) -m pop_stream.cli.generate
+
+dashboards: $(READY) ## Write Grafana's dashboards from deploy/grafana/dashboards.py
+	$(PY) deploy/grafana/dashboards.py
 
 verify: $(READY) ## Check that they are current
 	$(PY) -m pop_stream.cli.generate --check

@@ -280,6 +280,9 @@ class Settings(BaseSettings):
         default=timedelta(days=30),
         description="How long a dead letter is kept in the database, from when it was written.",
     )
+    retain_stats: Days = Field(
+        default=timedelta(days=400), description="How long what was counted by hour is kept."
+    )
     retain_every: Seconds = Field(
         default=timedelta(hours=1), description="Between two removals of what is old enough."
     )

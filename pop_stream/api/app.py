@@ -26,6 +26,7 @@ from pop_stream.api.pulls.leases import LeaseVerifier
 from pop_stream.api.pulls.pullers import PullerEndpoints
 from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.table import Endpoints, register, routes
+from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
@@ -56,6 +57,7 @@ from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
 from pop_stream.ports.signals import SignalStore
+from pop_stream.ports.stats import StatsReader
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.settings import Settings
 
@@ -89,6 +91,7 @@ class ApiPorts:
     questions: QueueQueries
     deliveries: HttpDeliveries
     dead_letters: DeadLetterStore
+    stats: StatsReader
     pullers: PullerReader
     signals: SignalStore
     clock: Clock
@@ -153,16 +156,17 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         pullers=PullerEndpoints(ports.pullers),
-        queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
+        queue_endpoints=QueueEndpoints(
+            ports.questions, ports.summaries, ports.definitions, body_reader
+        ),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
-        template_runs=TemplateRunEndpoints(
-            definitions["template"], validator, submissions, ports.summaries, body_reader
-        ),
+        template_runs=_template_runs(ports, definitions, validator, submissions, body_reader),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
+        stats=StatsEndpoints(ports.stats, ports.clock),
         keys=KeyEndpoints(ports.keys, ports.clock, body_reader, ports.on_defined),
         audit=AuditEndpoints(ports.audit),
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
@@ -170,6 +174,18 @@ def _endpoints(
         decisions=_decisions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
+    )
+
+
+def _template_runs(
+    ports: ApiPorts,
+    definitions: Mapping[Kind, DefinitionEndpoints],
+    validator: SubmissionValidator,
+    submissions: SubmissionEndpoints,
+    body_reader: BodyReader,
+) -> TemplateRunEndpoints:
+    return TemplateRunEndpoints(
+        definitions["template"], validator, submissions, ports.summaries, body_reader
     )
 
 

@@ -1,6 +1,13 @@
 """Answers about queues: what waits in an insight, and why an agenda waits."""
 
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from msgspec import Meta
+from pydantic import BaseModel, ConfigDict, Field
+
 from pop_stream.api_models.base import Instant, ResponseModel
+from pop_stream.model.agenda import Id
 from pop_stream.policy.lifecycle.states import State
 
 
@@ -11,6 +18,8 @@ class CustomerQueueView(ResponseModel, frozen=True):
         share: Recent service per weight, as a multiple of the mean of backlogged customers.
         wait_s: Recent mean of the wait from acceptance to emission.
         held_by: What keeps all of its agendas waiting: paused, max_in_flight or rate.
+        delivered_s: Worker-seconds of its agendas that ended; it only grows, and begins again
+            when another scheduler takes over, or after the customer was idle.
     """
 
     customer_id: str
@@ -20,6 +29,7 @@ class CustomerQueueView(ResponseModel, frozen=True):
     share: float
     wait_s: float
     held_by: str | None
+    delivered_s: float
 
 
 class QueueView(ResponseModel, frozen=True):
@@ -122,3 +132,59 @@ class WhyView(ResponseModel, frozen=True):
     counts_as_s: float | None
     customer: CustomerQueueView | None
     queue: QueueView | None
+
+
+class ForecastRequest(BaseModel):
+    """Other weights, by customer, to see what they would do; nothing is changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights: Annotated[
+        Mapping[Id, Annotated[float, Field(ge=1e-3, le=1e6)]],
+        Field(min_length=1, max_length=50, description="As in the customers' definitions."),
+    ]
+
+
+class StartForecastView(ResponseModel, frozen=True):
+    """When a customer's waiting agendas would start, in seconds from now.
+
+    Attributes:
+        next_s: The next one; null if none would.
+        last_s: The last one; null if it would not within the horizon.
+        started: How many by each of some instants, evenly from the first to the horizon.
+    """
+
+    next_s: float | None
+    last_s: float | None
+    started: Sequence[int]
+
+
+class CustomerForecastView(ResponseModel, frozen=True):
+    """A customer's starts with the present weights, and with those of the request."""
+
+    customer_id: str
+    ready: int
+    weight: float
+    new_weight: float
+    before: StartForecastView
+    after: StartForecastView
+
+
+class ForecastView(ResponseModel, frozen=True):
+    """Who would start when with other weights, if nothing else came.
+
+    Attributes:
+        rate_per_s: Agendas claimed per second, lately; while nothing moves, one is taken to
+            start each second.
+        horizon_s: Until the last start that was reckoned; at most 20,000 are.
+        customers: Those with agendas waiting, at most 50; those of the request first.
+        other_customers: How many more there are.
+    """
+
+    insight_id: str
+    at: Instant
+    algorithm: str
+    rate_per_s: float
+    horizon_s: Annotated[float, Meta(ge=0)]
+    customers: list[CustomerForecastView]
+    other_customers: int

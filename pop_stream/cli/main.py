@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import pop_stream
-from pop_stream.cli import admin, agendas, definitions, dev, parts
+from pop_stream.cli import admin, agendas, definitions, dev, parts, stats
 from pop_stream.cli.dead_letters import app as dead_letters
 from pop_stream.cli.keys import app as keys
 from pop_stream.cli.signals import app as signals
@@ -49,7 +49,7 @@ for panel, commands in (
     ("Try it", (dev.dev,)),
     ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
     ("Parts, one long-running process each", parts.COMMANDS),
-    ("Operate", admin.COMMANDS),
+    ("Operate", (*stats.COMMANDS, *admin.COMMANDS)),
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
-from pop_stream.api_models.queues import HealthReportView, QueueView
+from pop_stream.api_models.queues import ForecastView, HealthReportView, QueueView
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview, SplitPreview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
@@ -17,6 +17,7 @@ from pop_stream.client.definitions import DefinitionCalls
 from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.pulls import PullCalls
+from pop_stream.client.stats import StatsCalls
 from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
 from pop_stream.client.waits import OperationCalls, SignalCalls
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
@@ -37,6 +38,24 @@ class InsightCalls(DefinitionCalls[Insight]):
             ApiError: If there is no answer.
         """
         return await self._transport.read(QueueView, "insights", insight_id, "queue")
+
+    async def forecast(self, insight_id: str, weights: Mapping[str, float]) -> ForecastView:
+        """Who would start when if these customers had these weights; nothing is changed.
+
+        Raises:
+            NotFoundError: If there is no such insight.
+            ApiRefusedError: If a weight is none; `issues` say why.
+            ApiForbiddenError: If the caller is no operator.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            ForecastView,
+            "insights",
+            insight_id,
+            "forecast",
+            body=to_json({"weights": dict(weights)}),
+            is_repeatable=True,
+        )
 
     async def report_health(
         self,
@@ -236,6 +255,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
         signals: What work waits for, and customers give.
+        stats: What was counted by hour, and what customers had of workers.
         operations: Those that wait for a person, who approves or rejects them.
     """
 
@@ -258,6 +278,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)
         self.signals = SignalCalls(transport)
+        self.stats = StatsCalls(transport)
         self.operations = OperationCalls(transport)
 
     @property

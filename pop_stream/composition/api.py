@@ -31,6 +31,7 @@ from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.signals import PostgresSignals
+from pop_stream.postgres.stats import PostgresStats
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
 
@@ -121,12 +122,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         publish = await enter(connections.publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
-        limits = CustomerLimits(
-            templates=settings.max_templates,
-            keys=settings.max_keys,
-            changes_per_hour=settings.max_changes_per_hour,
-            versions=settings.kept_versions,
-        )
+        limits = _limits(settings)
         topics = Topics(settings.topic_prefix)
         publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
         publishing = publication.run(lambda: definitions.versions_by_key)
@@ -144,6 +140,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             dead_letters=PostgresDeadLetters(pool),
             pullers=PostgresPullers(pool),
             signals=PostgresSignals(pool),
+            stats=PostgresStats(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
             examine=lambda: doctor(settings),
@@ -154,6 +151,15 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
         )
+
+
+def _limits(settings: Settings) -> CustomerLimits:
+    return CustomerLimits(
+        templates=settings.max_templates,
+        keys=settings.max_keys,
+        changes_per_hour=settings.max_changes_per_hour,
+        versions=settings.kept_versions,
+    )
 
 
 def authenticator(

@@ -37,11 +37,16 @@ from pop_stream.console.pages.dead_letters import (
     dead_letters,
     settle_letter,
 )
-from pop_stream.console.pages.insight import insight
+from pop_stream.console.pages.insight import customer_queue, insight
 from pop_stream.console.pages.overview import overview
 from pop_stream.console.pages.pullers import pullers
 from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
-from pop_stream.console.pages.weights import set_weight
+from pop_stream.console.pages.weights import (
+    forecast,
+    pause_customer,
+    pause_insight,
+    set_weight,
+)
 from pop_stream.console.rendering import Page, Renderer
 from pop_stream.console.sessions import Session, Sessions
 from pop_stream.console.viewing import Clients, FindingsCache, PageView, QueueCache
@@ -135,6 +140,8 @@ class Console:
         for path, page in (
             ("/", overview),
             ("/insights/{insight_id}", insight),
+            ("/insights/{insight_id}/forecast", forecast),
+            ("/insights/{insight_id}/customers/{customer_id}", customer_queue),
             ("/agendas", agendas),
             ("/agendas/{agenda_id}", agenda),
             ("/dead-letters", dead_letters),
@@ -153,6 +160,8 @@ class Console:
             ("/keys", make_key),
             ("/keys/{key_id}/{action}", change_key),
             ("/customers/{customer_id}/weight", set_weight),
+            ("/customers/{customer_id}/{action}", pause_customer),
+            ("/insights/{insight_id}/{action}", pause_insight),
         ):
             router.add_post(path, self._takes(handler))
         router.add_get("/sign-in", self._guarded(self._get_sign_in))
@@ -401,7 +410,7 @@ class Console:
             "address": request.path_qs if request.method == "GET" else self._config.base,
             "theme": theme,
             "next_theme": _NEXT_THEME[theme],
-            "version": self._version,
+            "assets": self._version,
             "notice": notice_of(request.query.get("did", ""), request.query.get("count", "")),
         }
 

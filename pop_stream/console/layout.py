@@ -63,12 +63,14 @@ def navigation_of(caller: CallerView | None) -> Sequence[NavigationEntry]:
     return [one for one in _NAVIGATION if caller and one.is_for(caller)]
 
 
-_ON_ITS_WAY: Final = frozenset(
-    {"cancel", "hold", "release", "reprioritise", "rerun", "delete", "weight"}
-)
+_ON_ITS_WAY: Final = frozenset({"cancel", "hold", "release", "reprioritise", "rerun", "delete"})
 _DONE: Final[Mapping[str, str]] = {
     "redrive": "It is redriven: what it is about is tried again.",
     "discard": "It is discarded.",
+    "submit": "Accepted.",
+    "weight": "The weight is saved, and acts with the next pick.",
+    "pause": "Paused: what waits stays, what is out goes on.",
+    "resume": "Resumed.",
     "revoke": "The key is revoked; every process refuses it within two seconds.",
 }
 

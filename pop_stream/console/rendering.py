@@ -5,6 +5,7 @@ Jinja2 escapes whatever it is given. Nothing here returns markup but the picture
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 
 from pop_stream.clock import WallClock
 from pop_stream.policy.lifecycle.states import State
@@ -22,6 +24,9 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _MAX_TEXT: Final = 4_000
 _CLOCK: Final = WallClock()
+
+_TURNS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Embeddings, overrides and isolates of the bidirectional algorithm, and their ends."""
 
 NOTHING: Final = "\N{EN DASH}"
 """Stands where there is no value."""
@@ -39,6 +44,8 @@ _SHAPES: Final[Mapping[str, str]] = {
     "cancelled": "⊘",
     "expired": "⧗",
     "refused": "⊗",
+    "lost": "?",
+    "deferred": "◷",
 }
 """A state has its word and a shape; its colour says nothing more."""
 
@@ -73,6 +80,7 @@ class Renderer:
             loader=jinja2.PackageLoader("pop_stream.console", "templates"),
             autoescape=True,
             undefined=jinja2.StrictUndefined,
+            finalize=shown,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -89,6 +97,13 @@ class Renderer:
         template = self._environment.get_template(page.template)
         context = template.new_context({"page": page, **common, **page.values})
         return "".join(template.blocks["main"](context))
+
+
+def shown(value: object) -> object:
+    """A value as it stands on a page: what would turn the text around it is named instead."""
+    if isinstance(value, str) and not isinstance(value, Markup) and _TURNS.search(value):
+        return _TURNS.sub(lambda found: f"[U+{ord(found[0]):04X}]", value)
+    return value
 
 
 def word(state: State | str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,6 +32,12 @@ FINDINGS_TTL_S: Final = 60.0
 
 SAMPLES: Final = 60
 """Points of a sparkline."""
+
+SERVICE_POINTS: Final = 120
+"""Most points of what customers were given over time."""
+
+MAX_SERVED: Final = 50
+"""Customers of an insight whose service is followed."""
 
 _CLOCK: Final = WallClock()
 _MAX_QUEUES: Final = 2_000
@@ -72,16 +78,68 @@ class Clients:
 
 
 @dataclass(frozen=True, slots=True)
+class ServicePoint:
+    """What customers had been given by an instant, in worker-seconds since the first look.
+
+    Attributes:
+        at: The present instant, as the scheduler answered it.
+        weights: By customer, as they were then.
+    """
+
+    at: datetime
+    delivered_s: Mapping[str, float]
+    weights: Mapping[str, float]
+
+
+class ServiceHistory:
+    """What an insight's customers were given, from one look to the next.
+
+    The scheduler's counts begin again when another one takes over: what is less than before
+    is taken to be new. Of more than `SERVICE_POINTS` every second one is left out, so that any
+    time fits, and points are further apart the longer it is.
+    """
+
+    def __init__(self) -> None:
+        self.points: list[ServicePoint] = []
+        self._counted: dict[str, float] = {}
+        self._least_s = 0.0
+
+    def note(self, queue: QueueView) -> None:
+        """Count what was given since the last look."""
+        given = dict(self.points[-1].delivered_s) if self.points else {}
+        for one in queue.customers[:MAX_SERVED]:
+            before = self._counted.get(one.customer_id, one.delivered_s)
+            is_new = one.delivered_s < before
+            more = one.delivered_s if is_new else one.delivered_s - before
+            given[one.customer_id] = given.get(one.customer_id, 0.0) + more
+            self._counted[one.customer_id] = one.delivered_s
+        weights = {one.customer_id: one.weight for one in queue.customers}
+        point = ServicePoint(queue.at, given, weights)
+        if len(self.points) > 1 and _seconds(self.points[-2], point) < self._least_s:
+            self.points.pop()
+        self.points.append(point)
+        if len(self.points) > SERVICE_POINTS:
+            self.points = self.points[::2]
+            self._least_s = _seconds(*self.points[:2])
+
+
+def _seconds(one: ServicePoint, other: ServicePoint) -> float:
+    return (other.at - one.at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSample:
     """A queue as it was answered, and how many were ready at the times before.
 
     Attributes:
         queue: None if there was no answer.
         ready: Oldest first, at most `SAMPLES`, one for each time it was asked.
+        service: Since somebody who sees the same first looked at it.
     """
 
     queue: QueueView | None
     ready: Sequence[int]
+    service: ServiceHistory
 
 
 class QueueCache:
@@ -107,15 +165,18 @@ class QueueCache:
         return await asyncio.shield(task)
 
     async def _ask(self, view: "PageView", key: tuple[str | None, str]) -> QueueSample:
-        ready = deque(self._known[key][1].ready if key in self._known else (), SAMPLES)
+        before = self._known[key][1] if key in self._known else None
+        ready = deque(before.ready if before else (), SAMPLES)
+        service = before.service if before else ServiceHistory()
         try:
             async with asyncio.timeout(QUEUE_WITHIN_S):
                 queue = await view.client.insights.queue(key[1])
         except (ApiError, NotFoundError, TimeoutError):
-            sample = QueueSample(None, tuple(ready))
+            sample = QueueSample(None, tuple(ready), service)
         else:
             ready.append(queue.ready)
-            sample = QueueSample(queue, tuple(ready))
+            service.note(queue)
+            sample = QueueSample(queue, tuple(ready), service)
         self._known[key] = (self._now(), sample)
         self._known.move_to_end(key)
         while len(self._known) > _MAX_QUEUES:

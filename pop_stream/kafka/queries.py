@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Final, Self
@@ -73,6 +73,7 @@ class KafkaQueueQueries:
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
+        weights: Mapping[str, float] | None = None,
         dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         """See the port."""
@@ -82,6 +83,7 @@ class KafkaQueueQueries:
             agenda_id=agenda_id,
             agenda_ids=tuple(agenda_ids),
             tracked_after=tracked_after,
+            weights=dict(weights or {}),
             dedupe=tuple(dedupe),
         )
         partitions = await self._publisher.partitions(self._topics.ready)

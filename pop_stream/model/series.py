@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pop_stream.model.events.scheduling import SeriesPosition
+from pop_stream.model.events.base import SeriesPosition
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.partitioning import partition_of

@@ -25,14 +25,15 @@ again: a target depth is found within seconds, and leases start at the restart.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from pop_stream.model.definitions import Insight
 from pop_stream.model.events.codec import decode_routed
+from pop_stream.model.events.forecast import QueueForecast
 from pop_stream.model.events.scheduling import (
+    CustomerShare,
     EmissionLimit,
     InsightAgendasRouted,
     InsightAttemptsReported,
@@ -53,8 +54,7 @@ from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.backlog.outbox import OutboxBatch
 from pop_stream.policy.backlog.reports import apply_relayed, apply_tick
 from pop_stream.policy.fairness.flow import Flow, Share
-from pop_stream.policy.fairness.queue import FairQueue
-from pop_stream.policy.flow_control import emission_gate, forecast
+from pop_stream.policy.flow_control import emission_gate, forecast, what_if
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
 from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
@@ -62,8 +62,6 @@ from pop_stream.policy.flow_control.worker_demand import worker_demand
 from pop_stream.policy.rounds import Effects, FairnessFigures, PlacedPage, PlannedRound
 
 _LEAST_WEIGHT: Final = 1e-6
-_MAX_CUSTOMERS_LISTED: Final = 50
-_MAX_HELD_CUSTOMERS_LISTED: Final = 10
 _FIGURES_TTL_S: Final = 1.0
 _MAX_FIGURES_TTL_S: Final = 10.0
 _CUSTOMERS_PER_TTL_SECOND: Final = 100
@@ -144,7 +142,8 @@ class InsightScheduler:
                 self.backlog.report_health(event.source, event.value, now)
             case QueueQueried():
                 reply = self._describe(event, now, limited_by)
-                return Effects(reply=self._with_admission(reply, event, now))
+                reply = self._with_admission(reply, event, now)
+                return Effects(reply=replace(reply, forecast=self._forecast(event, now)))
         return _NO_EFFECTS
 
     def place(self, agendas: Sequence[RoutedAgenda], now: float) -> int:
@@ -352,7 +351,7 @@ class InsightScheduler:
         backlog, at, depth = self.backlog, planned.at, planned.depth
         figures = self._figures_within(at, self._decision_ttl_s())
         counts = Counter[str](one.customer_id for one in planned.chosen)
-        listed = _listed_flows(backlog.queue, counts)
+        listed = forecast.listed_flows(backlog.queue, counts)
         return RoundDecided(
             insight_id=self.insight.id,
             at=datetime.fromtimestamp(at, UTC),
@@ -409,12 +408,8 @@ class InsightScheduler:
             limited_by=limited_by,
             target=self.target,
             rate_per_s=round(self.target_depth.rate_per_s, 3),
-            customers=forecast.customer_shares(
-                backlogged[:_MAX_CUSTOMERS_LISTED],
-                mean=forecast.mean_service(backlog, now),
-                now=now,
-            ),
-            others=max(0, len(backlogged) - _MAX_CUSTOMERS_LISTED),
+            customers=self._customers(backlogged[: forecast.MAX_CUSTOMERS_LISTED], now),
+            others=max(0, len(backlogged) - forecast.MAX_CUSTOMERS_LISTED),
             delayed=backlog.waiting,
             held=backlog.held,
             gap=figures.gap,
@@ -427,6 +422,14 @@ class InsightScheduler:
             oldest_wait_s=round(backlog.oldest_wait_s(now), 3),
             replicas_wanted=demand.replicas(self.insight),
         )
+
+    def _customers(self, flows: Sequence[Flow], now: float) -> tuple[CustomerShare, ...]:
+        mean = forecast.mean_service(self.backlog, now)
+        return forecast.customer_shares(flows, mean=mean, now=now, with_delivered=True)
+
+    def _forecast(self, query: QueueQueried, now: float) -> QueueForecast | None:
+        rate_per_s = self._rate_per_s
+        return what_if.forecast(self.backlog, query.weights, now=now, rate_per_s=rate_per_s)
 
     def _with_admission(
         self, described: QueueDescribed, query: QueueQueried, now: float
@@ -448,9 +451,16 @@ class InsightScheduler:
             self.backlog,
             agenda_id,
             now=now,
-            rate_per_s=self.drain_rate.per_s or self.target_depth.rate_per_s,
+            rate_per_s=self._rate_per_s,
             unclaimed=self.depth.unclaimed,
         )
+
+    @property
+    def _rate_per_s(self) -> float:
+        """Agendas claimed per second while some wait; none of an insight that is paused."""
+        if self.insight.paused:
+            return 0.0
+        return self.drain_rate.per_s or self.target_depth.rate_per_s
 
     def _decision_ttl_s(self) -> float:
         """For decisions, a second for every hundred customers, up to ten seconds.
@@ -475,12 +485,3 @@ class InsightScheduler:
 
 
 _NO_EFFECTS: Final = Effects()
-
-
-def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
-    """Who was chosen, then who is next, then some that may not go."""
-    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
-    flows |= {one.customer_id: one for one in queue.next_customers(_MAX_CUSTOMERS_LISTED)}
-    shown = dict(islice(flows.items(), _MAX_CUSTOMERS_LISTED))
-    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_CUSTOMERS_LISTED)}
-    return [*shown.values()]

@@ -1,6 +1,6 @@
 """Queries to the scheduler."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pop_stream.model.events.base import DedupeRule
@@ -16,6 +16,7 @@ class QueueQueries(Protocol):
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
+        weights: Mapping[str, float] | None = None,
         dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         """The state of an insight's queue, and of an agenda in it if one is named.
@@ -27,6 +28,7 @@ class QueueQueries(Protocol):
                 most `MAX_QUERIED_AGENDAS`.
             tracked_after: The reply also lists agendas that the scheduler holds after this
                 place, as many as fit; -1 begins with the first, None lists none.
+            weights: Other weights of some customers, for a forecast of who would start when.
             dedupe: The reply says for which of these an agenda that came now would be a
                 duplicate; at most `MAX_QUERIED_AGENDAS`.
 

@@ -175,6 +175,7 @@ KEPT_LETTER_BYTES: Final = 2 * 1024**3
 
 _PULLERS_SQL: Final = load_queries("pullers")
 _LETTERS_SQL: Final = load_queries("dead_letters")
+_STATS_SQL: Final = load_queries("stats")
 _BATCH_PAUSE_S: Final = 0.02
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -255,6 +256,18 @@ class PostgresRetention:
                 return int(await connection.fetchval(_LETTERS_SQL["count_aged"], *aged))
             while some := affected(
                 await connection.execute(_LETTERS_SQL["delete_aged"], *aged, BATCH)
+            ):
+                removed += some
+        return removed
+
+    async def remove_stats(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove what was counted in hours before an instant; how many rows."""
+        removed = 0
+        async with acquire_connection(self._pool) as connection:
+            if dry_run:
+                return int(await connection.fetchval(_STATS_SQL["count_aged"], before))
+            while some := affected(
+                await connection.execute(_STATS_SQL["delete_aged"], before, BATCH)
             ):
                 removed += some
         return removed

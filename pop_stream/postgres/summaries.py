@@ -6,7 +6,7 @@ How far each partition was folded is moved on in the transaction that folds.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -22,7 +22,8 @@ from pop_stream.model.events.lifecycle import (
     AgendaHeartbeat,
     LifecycleEvent,
 )
-from pop_stream.policy.lifecycle.fold import fold_all
+from pop_stream.model.ids import alternate_ids
+from pop_stream.policy.lifecycle.stats import KeyLimiter, Report, StatsBatch, fold_accounting
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
 from pop_stream.ports.summaries import FoldedBatch, SummaryChange
@@ -36,6 +37,7 @@ from pop_stream.postgres.summary_rows import (
     operation_of,
     operation_row,
     progress_row,
+    stats_row,
     summary_of,
 )
 from pop_stream.postgres.webhooks import enqueue_webhooks
@@ -96,12 +98,16 @@ class StoredSummary(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         percent: As stored; valid also where the operations were not read.
         is_complete: Whether its operations were read.
+        template_id: Of the template it was made from.
+        accounted: The last attempt that the table `stats` has counted.
     """
 
     summary: Summary | None = None
     version: int = 0
     percent: float = 0.0
     is_complete: bool = True
+    template_id: str | None = None
+    accounted: int = 0
 
 
 class SummaryCache:
@@ -160,6 +166,7 @@ def _is_small(summary: Summary) -> bool:
 
 
 _SQL: Final = load_queries("summaries")
+_STATS_SQL: Final = load_queries("stats")
 
 _TRIES: Final = 5
 
@@ -174,11 +181,16 @@ _NEW: Final = StoredSummary()
 
 
 class _Change(NamedTuple):
-    """What was known of an agenda, its summary now, and what is known once that is written."""
+    """What was known of an agenda, its summary now, and what is known once that is written.
+
+    Attributes:
+        reports: Of attempts, to be counted.
+    """
 
     before: StoredSummary
     after: Summary
     written: StoredSummary
+    reports: Sequence[Report]
 
 
 class PostgresSummaries:
@@ -194,6 +206,7 @@ class PostgresSummaries:
         self._pool = pool
         self._cache = SummaryCache()
         self._puller_signs = PullerSigns()
+        self._stats_limiter = KeyLimiter()
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         """The offset to read next, by partition; see the port."""
@@ -275,11 +288,25 @@ class PostgresSummaries:
                         changes, skipped = _changes(known, events_by_agenda)
                         await _write(connection, changes)
                         await record_pullers(connection, signs)
+                        # The transaction holds these partitions, so nobody else adds to
+                        # the rows of the first of them.
+                        await self._add_stats(connection, min(spans, default=-1), changes)
                 except _VersionConflictError:
                     continue
                 return changes, skipped
         msg = "other processes keep changing the same agendas"
         raise UnavailableError(msg)
+
+    async def _add_stats(
+        self, connection: "Connection", partition: int, changes: Sequence[_Change]
+    ) -> None:
+        batch = StatsBatch(self._stats_limiter)
+        for before, after, written, reports in changes:
+            batch.add(before.summary, after, reports, written.template_id)
+        if batch.rows:
+            await connection.execute(
+                _STATS_SQL["add"], [stats_row(partition, *one) for one in batch.rows.items()]
+            )
 
     async def _known(
         self, connection: "Connection", events_by_agenda: _EventsByAgenda
@@ -307,10 +334,19 @@ def _can_fold_on(known: StoredSummary, events: Sequence[LifecycleEvent]) -> bool
     return not any(_touches_operations(one, known.summary.attempt) for one in events)
 
 
-def _after(before: StoredSummary, after: Summary) -> StoredSummary:
+def _after(before: StoredSummary, after: Summary, accounted: int) -> StoredSummary:
     """What the database has once a change is written."""
-    percent = after.percent if before.is_complete else before.percent
-    return StoredSummary(after, before.version + 1, percent, before.is_complete)
+    template_id = before.template_id
+    if template_id is None and after.body and not (before.summary and before.summary.body):
+        template_id = alternate_ids(after.body).template_id
+    return StoredSummary(
+        after,
+        before.version + 1,
+        after.percent if before.is_complete else before.percent,
+        before.is_complete,
+        template_id,
+        accounted,
+    )
 
 
 def _changes(
@@ -323,12 +359,16 @@ def _changes(
     for agenda_id in sorted(events_by_agenda):
         before = known.get(agenda_id, _NEW)
         try:
-            after, refused = fold_all(before.summary, events_by_agenda[agenda_id])
+            folded = fold_accounting(
+                before.summary, before.accounted, events_by_agenda[agenda_id]
+            )
         except (ArithmeticError, TypeError) as error:
             raise UnstorableError(repr(error)) from error
-        skipped += refused
-        if after is not None and after != before.summary:
-            changes.append(_Change(before, after, _after(before, after)))
+        skipped += folded.skipped
+        after = folded.summary
+        if after is not None and (after != before.summary or folded.reports):
+            written = _after(before, after, folded.accounted)
+            changes.append(_Change(before, after, written, folded.reports))
     return changes, skipped
 
 
@@ -356,6 +396,8 @@ async def _read(
             version=row["version"],
             percent=row["percent"],
             is_complete=row["agenda_id"] in operations,
+            template_id=row["template_id"],
+            accounted=row["accounted_attempt"],
         )
         for row in rows
     }
@@ -372,13 +414,10 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     progressed: list[Row] = []
     changed_operations: list[Row] = []
     deleted_operations: list[Row] = []
-    for before, after, written in changes:
-        if before.summary is None or is_description_changed(before.summary, after):
-            whole.append(agenda_row(after, version=written.version, percent=written.percent))
-        else:
-            progressed.append(
-                progress_row(after, version=written.version, percent=written.percent)
-            )
+    for before, after, written, _ in changes:
+        is_whole = before.summary is None or is_description_changed(before.summary, after)
+        rows = whole if is_whole else progressed
+        rows.append(_row(agenda_row if is_whole else progress_row, after, written))
         known = before.summary.operations if before.summary else {}
         for name, one in after.operations.items():
             if one != known.get(name):
@@ -386,18 +425,18 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
         deleted_operations += [
             (after.agenda_id, name) for name in known if name not in after.operations
         ]
-    for name, rows in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
-        if await _execute(connection, name, rows) != len(rows):
+    for name, made in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
+        if await _execute(connection, name, made) != len(made):
             raise _VersionConflictError
     await add_waits(
         connection,
-        [after for before, after, _ in changes if _is_accepted(before.summary, after)],
+        [after for before, after, *_ in changes if _is_accepted(before.summary, after)],
     )
     await enqueue_webhooks(
         connection,
         [
             (ended, after.callback_url)
-            for before, after, _ in changes
+            for before, after, *_ in changes
             if after.callback_url and (ended := webhook_payload(before.summary, after))
         ],
     )
@@ -411,6 +450,15 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
 def _is_accepted(before: Summary | None, after: Summary) -> bool:
     """Whether the change is that the agenda was accepted."""
     return after.accepted_at is not None and (before is None or before.accepted_at is None)
+
+
+def _row(make: Callable[..., Row], after: Summary, written: StoredSummary) -> Row:
+    return make(
+        after,
+        version=written.version,
+        percent=written.percent,
+        accounted=written.accounted,
+    )
 
 
 async def _execute(connection: "Connection", name: str, rows: Sequence[Row]) -> int:

@@ -17,6 +17,7 @@ from pop_stream.model.events.base import (
 )
 from pop_stream.model.ids import alternate_ids
 from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.stats import Measures, StatsKey
 from pop_stream.policy.lifecycle.summary import PastAttempt, Summary
 
 Row: TypeAlias = tuple[object, ...]
@@ -34,7 +35,7 @@ _STATE_VALUES: Final[Mapping[State, str]] = {state: state.value for state in Sta
 """An enumeration's `value` is looked up in Python, several times for each agenda."""
 
 
-def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
+def agenda_row(summary: Summary, *, version: int, percent: float, accounted: int = 0) -> Row:
     """The row of type `described_agenda_row` for `upsert_agendas`, in column order."""
     return (
         summary.agenda_id,
@@ -66,6 +67,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         summary.callback_url,
         _list(summary.appended),
         *map(_name, alternate_ids(summary.body)),
+        accounted,
     )
 
 
@@ -84,7 +86,7 @@ def is_description_changed(before: Summary, after: Summary) -> bool:
     )
 
 
-def progress_row(summary: Summary, *, version: int, percent: float) -> Row:
+def progress_row(summary: Summary, *, version: int, percent: float, accounted: int = 0) -> Row:
     """The row of type `agenda_progress_row` for `update_agenda_progress`, in column order."""
     return (
         summary.agenda_id,
@@ -106,6 +108,7 @@ def progress_row(summary: Summary, *, version: int, percent: float) -> Row:
         summary.stopping,
         _list(summary.history),
         _list(summary.appended),
+        accounted,
     )
 
 
@@ -126,6 +129,14 @@ def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
         None if operation.prior is None else _JSON.encode(operation.prior),
         None if operation.wait is None else _JSON.encode(operation.wait),
     )
+
+
+def stats_row(partition: int, key: StatsKey, measures: Measures) -> Row:
+    """The row of type `stats_row` for `add`, in column order."""
+    names = (key.insight_id, key.customer_id, key.template_id, key.operation_type)
+    times = (measures.worker_us, measures.wait_us, measures.run_us)
+    counts = (*measures.ends, measures.attempts, *times, measures.waits, measures.runs)
+    return (key.hour, partition, *map(_text, names), *counts)
 
 
 def summary_of(

@@ -44,6 +44,10 @@ class RetentionStore(Protocol):
         """Remove letters written before an instant, and the oldest of too many; how many."""
         ...
 
+    async def remove_stats(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove what was counted in hours before an instant; how many rows."""
+        ...
+
 
 def retention_from(settings: Settings) -> Retention:
     """The spans that the settings name."""
@@ -53,6 +57,7 @@ def retention_from(settings: Settings) -> Retention:
         stopped=settings.retain_stopped,
         refused=settings.retain_refused,
         dead_letters=settings.retain_dead_letters,
+        stats=settings.retain_stats,
     )
 
 
@@ -64,8 +69,10 @@ async def remove_expired(
     webhooks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
     letters = await store.remove_dead_letters(now - retention.dead_letters, dry_run=dry_run)
     pullers = await store.remove_silent_pullers(now - _SILENCE, dry_run=dry_run)
+    hours = await store.remove_stats(now - retention.stats, dry_run=dry_run)
     by_state = {state.value: count for state, count in removed.items()}
-    return {**by_state, "webhooks": webhooks, "dead_letters": letters, "pullers": pullers}
+    rows = {"webhooks": webhooks, "dead_letters": letters, "pullers": pullers, "stats": hours}
+    return {**by_state, **rows}
 
 
 async def schedule_retention(

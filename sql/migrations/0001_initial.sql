@@ -35,6 +35,7 @@ create table agendas (
     callback_url      text,
     external_id       text,
     correlation_id    text,
+    accounted_attempt integer     not null default 0,
     updated_at        timestamptz not null default now(),
     constraint agendas_pkey primary key (agenda_id),
     constraint agendas_state_known check (
@@ -50,6 +51,7 @@ comment on column agendas.version is 'Grows by one with every change; guards eve
 comment on column agendas.body is 'The agenda as accepted; null before that.';
 comment on column agendas.operation_names is 'All operations, in the order of the agenda.';
 comment on column agendas.appended is 'Operations besides those it came with; null for none.';
+comment on column agendas.accounted_attempt is 'The last one that the table stats has counted.';
 comment on column agendas.history is 'Earlier attempts, oldest first; null where none was.';
 
 create index agendas_by_link on agendas (link_id) where link_id is not null;
@@ -211,7 +213,8 @@ create type agenda_progress_row as (
     waiting_for       text,
     stopping          text,
     history           json,
-    appended          json
+    appended          json,
+    accounted_attempt integer
 );
 
 create type operation_row as (
@@ -449,3 +452,64 @@ $$;
 
 create trigger audit_log_append_only before update or delete or truncate on audit_log
 for each statement execute function audit_log_is_append_only();
+
+-- What is counted of agendas by hour, written by the transaction that folds their events. A row has
+-- the number of a partition that this transaction holds, so no two processes write the same one.
+-- The empty operation type is that of whole agendas. Times are whole microseconds.
+create table stats (
+    hour           timestamptz not null,
+    partition      integer     not null,
+    insight_id     text        not null,
+    customer_id    text        not null,
+    template_id    text        not null,
+    operation_type text        not null,
+    succeeded      bigint      not null,
+    failed         bigint      not null,
+    cancelled      bigint      not null,
+    expired        bigint      not null,
+    refused        bigint      not null,
+    attempts       bigint      not null,
+    worker_us      bigint      not null,
+    wait_us        bigint      not null,
+    run_us         bigint      not null,
+    waits          bigint[]    not null,
+    runs           bigint[]    not null,
+    constraint stats_pkey primary key (
+        customer_id, hour, operation_type, insight_id, template_id, partition
+    )
+) with (fillfactor = 50);
+
+create index stats_by_hour on stats (hour, operation_type);
+
+create type stats_row as (
+    hour           timestamptz,
+    partition      integer,
+    insight_id     text,
+    customer_id    text,
+    template_id    text,
+    operation_type text,
+    succeeded      bigint,
+    failed         bigint,
+    cancelled      bigint,
+    expired        bigint,
+    refused        bigint,
+    attempts       bigint,
+    worker_us      bigint,
+    wait_us        bigint,
+    run_us         bigint,
+    waits          bigint[],
+    runs           bigint[]
+);
+
+-- Adds counts bucket by bucket.
+create function added_buckets(one bigint[], other bigint[]) returns bigint[]
+language sql immutable parallel safe as $$
+    select array_agg(a + b order by place)
+    from unnest(one, other) with ordinality as buckets (a, b, place)
+$$;
+
+create aggregate sum_buckets (bigint[]) (
+    sfunc = added_buckets,
+    stype = bigint[],
+    initcond = '{0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}'
+);

@@ -49,7 +49,8 @@ create type described_agenda_row as (
     appended          json,
     external_id       text,
     correlation_id    text,
-    template_id       text
+    template_id       text,
+    accounted_attempt integer
 );
 
 create index agendas_by_notable_state on agendas (

@@ -11,7 +11,8 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url, appended
+    waiting_until, waiting_for, stopping, history, callback_url, appended,
+    template_id, accounted_attempt
 from agendas
 where agenda_id = any($1::text[]);
 
@@ -31,7 +32,8 @@ insert into agendas as known (
     body, operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
     waiting_until, waiting_for, stopping, history, callback_url, appended,
-    external_id, correlation_id, template_id
+    external_id, correlation_id, template_id,
+    accounted_attempt
 )
 select given_row.* from unnest($1::described_agenda_row[]) as given_row
 on conflict (agenda_id) do update set
@@ -65,6 +67,7 @@ on conflict (agenda_id) do update set
     external_id = coalesce(excluded.external_id, known.external_id),
     correlation_id = coalesce(excluded.correlation_id, known.correlation_id),
     template_id = coalesce(excluded.template_id, known.template_id),
+    accounted_attempt = excluded.accounted_attempt,
     updated_at = now()
 where known.version = excluded.version - 1;
 
@@ -91,6 +94,7 @@ set
     stopping = progress.stopping,
     history = progress.history,
     appended = progress.appended,
+    accounted_attempt = progress.accounted_attempt,
     updated_at = now()
 from unnest($1::agenda_progress_row[]) as progress
 where known.agenda_id = progress.agenda_id and known.version = progress.version - 1;

@@ -31,6 +31,10 @@ PAGES = (
     "/ui/",
     "/ui/insights/render",
     "/ui/insights/quiet",
+    "/ui/insights/render/customers/acme",
+    "/ui/insights/render/customers/beta?why=beta-39",
+    "/ui/insights/render/forecast?customer=beta&weight=6",
+    "/ui/insights/render/forecast?customer=beta&weight=much",
     "/ui/agendas",
     "/ui/agendas?customer_id=acme&state=ready",
     "/ui/agendas/done",
@@ -49,6 +53,8 @@ PAGES = (
     "/ui/audit",
     "/ui/doctor",
 )
+
+IS_WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -91,11 +97,13 @@ async def test_pages_work_without_javascript_and_on_a_narrow_screen(system):
         for path in PAGES:
             await page.goto(path)
             assert await page.locator("h1").count() == 1, path
+            assert await page.evaluate(IS_WIDER) is False, path
 
 
 async def test_what_customers_write_is_text(operator):
     await operator.goto("/ui/agendas/hostile")
-    assert HOSTILE in await operator.inner_text("main")
+    named = HOSTILE.replace("\N{RIGHT-TO-LEFT OVERRIDE}", "[U+202E]")
+    assert named in await operator.inner_text("main")
     assert await operator.title() != "owned"
     assert await operator.locator("main script, main svg[onload]").count() == 0
 
@@ -212,8 +220,24 @@ async def test_a_failed_agenda_is_rerun(system, operator):
     await system.submit(failing("again"))
     await system.in_state("again", "failed")
     await operator.goto("/ui/agendas/again")
+    await operator.get_by_label("Run second again").check()
+    await operator.get_by_label("Run again", exact=True).select_option("chosen")
     await operator.get_by_role("button", name="Rerun").click()
-    await expect(operator.get_by_role("heading", name="Earlier attempts")).to_be_visible()
+    attempts = operator.get_by_role("region", name="Table of the attempts")
+    await expect(attempts.locator("tbody tr")).to_have_count(2)
+
+
+async def test_a_command_that_comes_too_late_shows_the_present_state(system):
+    await system.submit(agenda("late", "paused"))
+    await system.in_state("late", "ready")
+    async with system.viewer(OPERATOR, java_script_enabled=False) as page:
+        await page.goto("/ui/agendas/late")
+        async with system.client() as client:
+            await client.cancel("late")
+        await system.in_state("late", "cancelled")
+        await page.get_by_role("button", name="Hold").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Not done")
+        await expect(page.locator(".lead .state")).to_contain_text("cancelled")
 
 
 async def test_all_that_fit_are_counted_and_cancelled(system, operator):
@@ -227,6 +251,41 @@ async def test_all_that_fit_are_counted_and_cancelled(system, operator):
     await operator.get_by_role("button", name="Cancel 3 agendas").click()
     await expect(operator.get_by_text("on its way for 3 agendas")).to_be_visible()
     await expect(operator.locator("td .state-cancelled")).to_have_count(3)
+
+
+async def test_a_weight_is_tried_and_then_saved(system, operator):
+    await operator.goto("/ui/insights/render")
+    await operator.get_by_label("Another weight of beta").fill("6")
+    await operator.get_by_role("button", name="Preview the weight of beta").click()
+    await expect(operator.locator("h1")).to_have_text("If beta had weight 6")
+    sooner = operator.locator("tr[data-row=beta]")
+    await expect(sooner).to_contain_text("sooner")
+    await expect(operator.locator("tr[data-row=acme]")).to_contain_text("later")
+    await operator.get_by_role("button", name="Save weight 6").click()
+    await expect(operator.get_by_text("The weight is saved")).to_be_visible()
+    await expect(operator.locator("tr[data-row=beta] td").first).to_have_text("6")
+    async with system.client() as client:
+        await client.customers.patch("beta", {"weight": 1})
+
+
+async def test_a_customer_and_an_insight_are_paused_and_resumed(operator):
+    await operator.goto("/ui/insights/render")
+    for name in ("beta", "this insight"):
+        await operator.get_by_role("button", name=f"Pause {name}").click()
+        await expect(operator.get_by_text("what is out goes on")).to_be_visible()
+        await operator.get_by_role("button", name=f"Resume {name}").click()
+        await expect(operator.get_by_text("Resumed")).to_be_visible()
+        await expect(operator.get_by_role("button", name=f"Pause {name}")).to_be_visible()
+
+
+async def test_the_queue_of_a_customer_leads_to_why_each_waits(operator):
+    await operator.goto("/ui/insights/render")
+    await operator.get_by_role("link", name="acme", exact=True).click()
+    await operator.get_by_role("link", name="Why acme-39 waits").click()
+    why = operator.get_by_role("region", name="Why it waits")
+    await expect(why).to_contain_text("Why acme-39 waits")
+    await expect(why).to_contain_text("position")
+    await expect(why).to_contain_text("What would change it")
 
 
 # ---- live ----

@@ -39,6 +39,7 @@ from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.signals import PostgresSignals
+from pop_stream.postgres.stats import PostgresStats
 from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
@@ -117,6 +118,7 @@ async def served(settings: Settings, *, acknowledge_timeout: timedelta) -> Async
             audit=PostgresAuditLog(pool),
             dead_letters=PostgresDeadLetters(pool),
             signals=PostgresSignals(pool),
+            stats=PostgresStats(pool),
         )
         url = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()

@@ -173,10 +173,16 @@ async def _templates(client):
     payload = {"url": "x", "stores": [1, 2], "isolate_stores": True}
     assert (await client.templates.preview_split("divided", {"payload": payload})).children == 2
     yield "previewSplit"
+    assert (await client.stats.page()).next is None
+    yield "getStats"
+    assert (await client.stats.usage(["acme"])).next is None
+    yield "getUsage"
     assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
     yield "runTemplate"
     assert (await client.insights.queue("files")).ready == 0
     yield "getInsightQueue"
+    assert (await client.insights.forecast("files", {"acme": 2})).customers == []
+    yield "forecastWeights"
     reported = await client.insights.report_health("files", 0.5, source="disk")
     assert (reported.source, reported.coefficient) == ("disk", 0.5)
     yield "putInsightHealth"

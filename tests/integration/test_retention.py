@@ -44,7 +44,7 @@ async def test_each_end_is_kept_for_its_own_span(pool):
     }  # fmt: skip
     assert removed == {
         "succeeded": 3, "failed": 1, "cancelled": 2, "expired": 2, "refused": 4, "webhooks": 0,
-        "dead_letters": 0, "pullers": 0,
+        "dead_letters": 0, "pullers": 0, "stats": 0,
     }  # fmt: skip
 
 
@@ -61,7 +61,13 @@ async def test_what_has_not_ended_is_never_removed(pool, state):
 async def test_a_dry_run_counts_and_removes_nothing(pool):
     await keep(pool, "old", State.SUCCEEDED, ended=50 * DAY)
     counted = await remove_expired(PostgresRetention(pool), KEPT, NOW, dry_run=True)
-    assert counted == {"succeeded": 1, "webhooks": 0, "dead_letters": 0, "pullers": 0}
+    assert counted == {
+        "succeeded": 1,
+        "webhooks": 0,
+        "dead_letters": 0,
+        "pullers": 0,
+        "stats": 0,
+    }
     assert await left(pool) == {"old"}
 
 

@@ -39,6 +39,7 @@ from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
+from pop_stream.ports.stats import StatsQuery, StatsSum
 from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
 from pop_stream.settings import Settings
 
@@ -193,6 +194,17 @@ class ApiUnderTest:
         return [json.loads(record.value or b"") for record in self.publisher.records]
 
 
+class NoStats:
+    """Nothing was counted yet; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[StatsQuery] = []
+
+    async def sums(self, query: StatsQuery) -> Sequence[StatsSum]:
+        self.asked.append(query)
+        return ()
+
+
 def definitions() -> Definitions:
     files = Insight(id="files", mappers=Mappers(operation_types=("http", "sql")))
     return Definitions(
@@ -215,6 +227,7 @@ def ports() -> ApiPorts:
         questions=FixedQueryReplies(),
         keys=keys,
         audit=keys,
+        stats=NoStats(),
         deliveries=deliveries,
         dead_letters=MemoryDeadLetters(),
         pullers=MemoryPullers(),

@@ -46,8 +46,11 @@ def _routes() -> list[Route]:
 SETTINGS = Settings(auth="required", signing_secrets=("s" * 32,))
 ROUTES = _routes()
 GUARDED = [route for route in ROUTES if route.access.role is not None]
-ON_OBJECTS = [route for route in GUARDED if "{" in route.path]
-ON_NOTHING = [route for route in GUARDED if "{" not in route.path]
+NAMES_ONLY = {"giveSignal"}
+"""Routes whose path has a name that the caller makes up, and no object."""
+
+ON_OBJECTS = [route for route in GUARDED if "{" in route.path and route.name not in NAMES_ONLY]
+ON_NOTHING = [route for route in GUARDED if "{" not in route.path or route.name in NAMES_ONLY]
 
 OBJECTS = {
     "agenda_id": {"own": "a-own", "foreign": "a-foreign"},
@@ -68,6 +71,7 @@ OBJECTS = {
     "customer_id": {"own": "acme", "foreign": "beta"},
     "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
     "letter_id": {"own": "0" * 20, "foreign": "f" * 20},
+    "name": {"own": "paid"},
 }
 """Ids of each kind of object, by whose it is to customer acme; `unknown` is there for all."""
 
@@ -225,19 +229,19 @@ RULES_OF = {
     **_rules(
         "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
         "reprioritiseAgenda", "rerunAgenda", "deleteAgenda", "redriveDeadLetter",
-        "discardDeadLetter", "putInsightHealth",
+        "discardDeadLetter", "putInsightHealth", "approveOperation", "rejectOperation",
     ),
     **_rules("changes", PULL, "pullAgendas"),
     **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
     **_rules(
         "changes", OPERATE, "getKey", "rotateKey", "revokeKey", operator_role=ADMIN
     ),
-    **_rules("judges", SUBMIT, "submitAgendas"),
+    **_rules("judges", SUBMIT, "submitAgendas", "giveSignal"),
     **_rules(
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
         "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
-        "countDeadLetters",
+        "countDeadLetters", "getStats", "getUsage", "listSignals",
     ),
     **_rules(
         "judges", OPERATE, "commandAgendas", "commandDeadLetters", "resubmitAgendas",
@@ -245,7 +249,7 @@ RULES_OF = {
         "putTemplate", "patchTemplate", "deleteTemplate",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics", "listPullers"),
+    **_rules("operators", READ, "getMetrics", "listPullers", "forecastWeights"),
     **_rules(
         "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
         "patchCustomer",
@@ -271,6 +275,7 @@ BODIES = {
     "putInsightHealth": {"coefficient": 0.5},
     "patchTemplate": {"title": "changed"},
     "createKey": {"roles": ["operate"]},
+    "giveSignal": {"customer_id": "acme"},
     "pullAgendas": WHO,
     "renewAttempt": WHO,
     "reportProgress": WHO,
@@ -279,6 +284,7 @@ BODIES = {
     "createInsight": {"id": "gamma"},
     "createPool": {"id": "gamma", "max_in_flight": 1},
     "putPool": {"max_in_flight": 1},
+    "forecastWeights": {"weights": {"acme": 2}},
 }
 """Sound bodies, so that what is refused is refused for who asks."""
 

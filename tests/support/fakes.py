@@ -135,6 +135,7 @@ class FixedQueryReplies:
     """
 
     by_question: dict[tuple[str, str], QueueDescribed] = field(default_factory=dict)
+    asked_weights: list[Mapping[str, float] | None] = field(default_factory=list)
     duplicates: dict[str, Duplicate] | None = field(default_factory=dict)
 
     async def ask(
@@ -143,8 +144,10 @@ class FixedQueryReplies:
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
         tracked_after: int | None = None,
+        weights: Mapping[str, float] | None = None,
         dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
+        self.asked_weights.append(weights)
         if dedupe and self.duplicates is not None:
             known = self.duplicates
             return QueueDescribed(

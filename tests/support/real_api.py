@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from pop_stream.clock import WallClock
 from pop_stream.composition.api import open_ports
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.events.base import DedupeRule
+from pop_stream.model.events.forecast import QueueForecast
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 from pop_stream.model.events.scheduling import QueueDescribed
 from pop_stream.model.identity import ALL_ROLES, ANYONE
@@ -56,6 +57,8 @@ class IdleScheduler:
         insight_id: str,
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
+        tracked_after: int | None = None,
+        weights: Mapping[str, float] | None = None,
         dedupe: Sequence[DedupeRule] = (),
     ) -> QueueDescribed:
         return QueueDescribed(
@@ -70,6 +73,9 @@ class IdleScheduler:
             target=4,
             rate_per_s=0.0,
             customers=(),
+            forecast=QueueForecast(rate_per_s=0.0, horizon_s=0.0, customers=())
+            if weights
+            else None,
         )
 
 

@@ -7,8 +7,18 @@ from aiohttp import web
 from pop_stream.api.agendas.reads import found
 from pop_stream.api.http.access import object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
-from pop_stream.api_models.queues import CustomerQueueView, QueueView, WhyView
-from pop_stream.model.errors import NotFoundError
+from pop_stream.api.http.body import BodyReader
+from pop_stream.api_models.queues import (
+    CustomerForecastView,
+    CustomerQueueView,
+    ForecastRequest,
+    ForecastView,
+    QueueView,
+    StartForecastView,
+    WhyView,
+)
+from pop_stream.model.errors import NotFoundError, UnavailableError
+from pop_stream.model.events.forecast import StartForecast
 from pop_stream.model.events.scheduling import CustomerShare, QueueDescribed
 from pop_stream.model.identity import Principal
 from pop_stream.model.ids import InsightId
@@ -24,11 +34,16 @@ class QueueEndpoints:
     """The handlers that need the scheduler's answer."""
 
     def __init__(
-        self, questions: QueueQueries, summaries: SummaryReader, definitions: DefinitionSource
+        self,
+        questions: QueueQueries,
+        summaries: SummaryReader,
+        definitions: DefinitionSource,
+        body_reader: BodyReader,
     ) -> None:
         self._queries = questions
         self._summaries = summaries
         self._definitions = definitions
+        self._body_reader = body_reader
 
     async def get_why(self, request: web.Request) -> web.Response:
         """Why the agenda is where it is."""
@@ -45,12 +60,22 @@ class QueueEndpoints:
 
     async def get_queue(self, request: web.Request) -> web.Response:
         """What waits in the insight, whose it is, and how fast it goes."""
+        description = await self._queries.ask(self._insight_id(request))
+        return json_response(_queue(description, principal_of(request)), status=HTTPStatus.OK)
+
+    async def post_forecast(self, request: web.Request) -> web.Response:
+        """Who would start when with other weights."""
+        insight_id = self._insight_id(request)
+        asked = await self._body_reader.read_model(request, ForecastRequest)
+        description = await self._queries.ask(insight_id, weights=asked.weights)
+        return json_response(_forecast(description), status=HTTPStatus.OK)
+
+    def _insight_id(self, request: web.Request) -> str:
         insight_id = request.match_info["insight_id"]
         if InsightId(insight_id) not in self._definitions.current.insights:
             kind = "insight"
             raise NotFoundError(kind, insight_id[:200])
-        description = await self._queries.ask(insight_id)
-        return json_response(_queue(description, principal_of(request)), status=HTTPStatus.OK)
+        return insight_id
 
 
 def _why(summary: Summary, description: QueueDescribed | None, principal: Principal) -> WhyView:
@@ -115,4 +140,35 @@ def _customer_view(share: CustomerShare) -> CustomerQueueView:
         share=share.share,
         wait_s=share.wait_s,
         held_by=share.held_by or None,
+        delivered_s=share.delivered_s,
     )
+
+
+def _forecast(description: QueueDescribed) -> ForecastView:
+    forecast = description.forecast
+    if forecast is None:
+        msg = "the scheduler is of a version that makes no forecasts; update it"
+        raise UnavailableError(msg)
+    return ForecastView(
+        insight_id=description.insight_id,
+        at=description.at,
+        algorithm=description.algorithm,
+        rate_per_s=forecast.rate_per_s,
+        horizon_s=forecast.horizon_s,
+        customers=[
+            CustomerForecastView(
+                customer_id=one.customer_id,
+                ready=one.ready,
+                weight=one.weight,
+                new_weight=one.new_weight,
+                before=_starts(one.before),
+                after=_starts(one.after),
+            )
+            for one in forecast.customers
+        ],
+        other_customers=forecast.others,
+    )
+
+
+def _starts(starts: StartForecast) -> StartForecastView:
+    return StartForecastView(next_s=starts.next_s, last_s=starts.last_s, started=starts.started)

@@ -29,7 +29,12 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.submissions.resubmissions import Resubmission, ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import WAIT_FOR_SPACE
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
-from pop_stream.api_models.queues import HealthReportView, QueueView
+from pop_stream.api_models.queues import (
+    ForecastRequest,
+    ForecastView,
+    HealthReportView,
+    QueueView,
+)
 from pop_stream.api_models.submissions import (
     AcceptedAgenda,
     Preview,
@@ -100,7 +105,7 @@ def definition_routes(
     """Definitions of all kinds, and the queues and the health of insights."""
     return (
         *(route for one in resources.values() for route in _definition_routes(owners, one)),
-        _queue_route(owners, queue_endpoints),
+        *_queue_routes(owners, queue_endpoints),
         _health_route(owners, insight_health),
     )
 
@@ -286,16 +291,29 @@ _PLAIN: Final = frozenset({"boolean", "integer", "number"})
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 
 
-def _queue_route(owners: Owners, queue_endpoints: QueueEndpoints) -> Route:
-    return Route(
-        "GET",
-        "/v1/insights/{insight_id}/queue",
-        queue_endpoints.get_queue,
-        "getInsightQueue",
-        "What waits in an insight, whose it is, and how fast it goes",
-        (RouteResponse("The queue.", (QueueView,)),),
-        READ_ERRORS,
-        access=read_access(owners.insight),
+def _queue_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Route, ...]:
+    return (
+        Route(
+            "GET",
+            "/v1/insights/{insight_id}/queue",
+            queue_endpoints.get_queue,
+            "getInsightQueue",
+            "What waits in an insight, whose it is, and how fast it goes",
+            (RouteResponse("The queue.", (QueueView,)),),
+            READ_ERRORS,
+            access=read_access(owners.insight),
+        ),
+        Route(
+            "POST",
+            "/v1/insights/{insight_id}/forecast",
+            queue_endpoints.post_forecast,
+            "forecastWeights",
+            "Who would start when if customers had other weights; nothing is changed",
+            (RouteResponse("The forecast.", (ForecastView,)),),
+            (*BODY_ERRORS, *READ_ERRORS, InvalidError),
+            body_models=(ForecastRequest,),
+            access=Access(role=Role.READ, operators_only=True),
+        ),
     )
 
 

@@ -31,7 +31,9 @@ from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes, puller_route
+from pop_stream.api.routes.stats import stats_routes
 from pop_stream.api.routes.waits import wait_routes
+from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
@@ -135,6 +137,7 @@ class Endpoints:
     keys: KeyEndpoints
     audit: AuditEndpoints
     dead_letters: DeadLetterEndpoints
+    stats: StatsEndpoints
     signals: SignalEndpoints
     decisions: DecisionEndpoints
     metrics: Metrics
@@ -161,6 +164,7 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
+        *stats_routes(endpoints.stats),
         *wait_routes(endpoints.owners, endpoints.signals, endpoints.decisions),
         *pull_routes(endpoints.owners, endpoints.pulls),
         puller_route(endpoints.pullers),

@@ -2,18 +2,22 @@
 
 import asyncio
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, Final, Literal
 
 import msgspec
 from multidict import MultiMapping
 
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, OperationView
 from pop_stream.api_models.queues import WhyView
-from pop_stream.client import ApiError
-from pop_stream.console.pictures import MAX_NODES, GraphNode, graph
-from pop_stream.console.rendering import NOTHING, Page, pretty
+from pop_stream.client import ApiConflictError, ApiError, ApiNotFoundError
+from pop_stream.console.pictures import MAX_NODES, GraphNode, Span, graph, time_line
+from pop_stream.console.rendering import NOTHING, Page, duration, instant, pretty
 from pop_stream.console.viewing import PageView
-from pop_stream.model.errors import NotFoundError
+from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
 
@@ -37,13 +41,52 @@ _POSSIBLE: Final[dict[str, frozenset[State]]] = {
 _WAITS: Final = frozenset({State.READY, State.WAITING, State.HELD, State.EMITTED})
 
 
-async def agenda(view: PageView) -> Page:
-    """Everything known of one agenda."""
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """An attempt, be it an earlier one or the present one."""
+
+    attempt: int
+    state: str
+    puller_id: str
+    emitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """Operations of one type, counted by state."""
+
+    type: str
+    total: int
+    states: Sequence[tuple[str, int]]
+
+
+async def agenda(view: PageView, *, too_late: str = "") -> Page:
+    """Everything known of one agenda.
+
+    Args:
+        view: Its path names the agenda.
+        too_late: Why a command was not taken, to be shown above the present state.
+    """
     agenda_id = view.parts["agenda_id"]
-    summary, progress = await asyncio.gather(
-        view.client.agenda(agenda_id), view.client.progress(agenda_id)
-    )
-    why = await _why(view, agenda_id) if summary.state in _WAITS else None
+    try:
+        summary, progress = await asyncio.gather(
+            view.client.agenda(agenda_id), view.client.progress(agenda_id)
+        )
+    except ApiNotFoundError:
+        if view.query.get("did") != "submit":
+            raise
+        return Page("arriving.html", f"Agenda {agenda_id}", {"id": agenda_id}, is_live=True)
+    return await _page(view, summary, progress, too_late)
+
+
+async def _page(
+    view: PageView, summary: AgendaSummary, progress: AgendaProgress, too_late: str
+) -> Page:
+    agenda_id, attempts = summary.id, _attempts(summary)
+    why = await why_of(view, agenda_id) if summary.state in _WAITS else None
     operations = progress.operations[:MAX_ROWS]
     return Page(
         "agenda.html",
@@ -52,27 +95,35 @@ async def agenda(view: PageView) -> Page:
             "summary": summary,
             "progress": progress,
             "why": why,
-            "hints": _hints(why),
+            "hints": hints(why),
             "actions": _actions(view, summary.state),
             "picture": _picture(summary, progress),
             "folded": _folded(progress),
             "max_nodes": MAX_NODES,
+            "too_late": too_late,
+            "may_choose": "rerun" in _actions(view, summary.state),
+            "time_line": _time_line(view, attempts),
             "operations": [_operation(one) for one in operations],
             "more_operations": len(progress.operations) - len(operations),
-            "attempts": summary.history[-MAX_ROWS:],
+            "attempts": attempts[-MAX_ROWS:],
             "body": pretty(summary.agenda) if _has_value(summary.agenda) else "",
+            "callback_url": _body(summary).get("callback_url"),
         },
+        status=HTTPStatus.CONFLICT if too_late else HTTPStatus.OK,
         # After a command it may still be shown as it was: the command is on its way.
         is_live=not summary.state.is_terminal or "did" in view.query,
     )
 
 
-async def act(view: PageView, form: MultiMapping[str]) -> str:
-    """Command an agenda; returns where to go on.
+async def act(view: PageView, form: MultiMapping[str]) -> Page | str:
+    """Command an agenda; returns where to go on, or its present state if that is too late."""
+    try:
+        return await _act(view, form)
+    except ApiConflictError as error:
+        return await agenda(view, too_late=str(error))
 
-    Raises:
-        ApiConflictError: If it has come too late; the text says in which state it is.
-    """
+
+async def _act(view: PageView, form: MultiMapping[str]) -> str:
     agenda_id, action = view.parts["agenda_id"], view.parts["action"]
     reason = form.get("reason", "")
     match action:
@@ -84,24 +135,100 @@ async def act(view: PageView, form: MultiMapping[str]) -> str:
             await view.client.release(agenda_id, reason=reason)
         case "reprioritise":
             priority = form.get("priority", "")
-            chosen = int(priority) if priority.isdecimal() else None
-            await view.client.reprioritise(agenda_id, priority=chosen, reason=reason)
+            wanted = int(priority) if priority.isdecimal() else None
+            await view.client.reprioritise(agenda_id, priority=wanted, reason=reason)
         case "rerun":
-            operations = "all" if form.get("operations") == "all" else "failed"
-            await view.client.rerun(agenda_id, operations=operations, reason=reason)
+            held = form.get("hold") == "yes"
+            chosen = _chosen(form)
+            await view.client.rerun(agenda_id, operations=chosen, hold=held, reason=reason)
         case _:
             raise NotFoundError(_COMMAND, action[:50])
     return f"?did={action}"
 
 
-async def _why(view: PageView, agenda_id: str) -> WhyView | None:
+def _chosen(form: MultiMapping[str]) -> Literal["failed", "all"] | Sequence[str]:
+    """Which operations a form has begin anew.
+
+    Raises:
+        SubmissionError: If it says those that are ticked, and none is.
+    """
+    match form.get("operations", "failed"):
+        case "all":
+            return "all"
+        case "chosen":
+            names = form.getall("operation", [])
+            if not names:
+                message = "tick at least one in the table of operations, or choose others"
+                raise SubmissionError([Issue("operations", "chosen", message)])
+            return names
+        case _:
+            return "failed"
+
+
+def _attempts(summary: AgendaSummary) -> Sequence[AttemptRow]:
+    """All of them, the present one last; none of one that was never emitted."""
+    rows = [
+        AttemptRow(
+            one.attempt,
+            one.outcome,
+            one.puller_id,
+            one.emitted_at,
+            one.started_at,
+            one.ended_at,
+            one.message,
+        )
+        for one in summary.history
+    ]
+    if summary.emitted_at is not None or summary.started_at is not None:
+        present = AttemptRow(
+            summary.attempt,
+            summary.state.value,
+            summary.puller_id or "",
+            summary.emitted_at,
+            summary.started_at,
+            summary.ended_at,
+            summary.message,
+        )
+        rows.append(present)
+    return rows
+
+
+def _time_line(view: PageView, attempts: Sequence[AttemptRow]) -> object:
+    now = view.now
+    begun = [one for one in attempts if one.emitted_at or one.started_at]
+    if not begun:
+        return ""
+    zero = min(at for one in begun for at in (one.emitted_at, one.started_at) if at)
+    last = max(one.ended_at or now for one in begun)
+
+    def seconds(at: datetime) -> float:
+        return max(0.0, (at - zero).total_seconds())
+
+    spans = [
+        Span(
+            name=f"attempt {one.attempt}",
+            begin=seconds(one.started_at or one.ended_at or now),
+            end=seconds(one.ended_at or now),
+            state=one.state,
+            waited_from=seconds(one.emitted_at) if one.emitted_at else None,
+        )
+        for one in begun
+    ]
+    label = "Attempts over time, thin until a puller started; the table says the same"
+    return time_line(
+        spans, label=label, x_axis=(instant(zero), f"{duration(seconds(last))} on")
+    )
+
+
+async def why_of(view: PageView, agenda_id: str) -> WhyView | None:
+    """Why an agenda waits; None if that cannot be had just now."""
     try:
         return await view.client.why(agenda_id)
     except (ApiError, NotFoundError):
         return None  # it has ended meanwhile, or its scheduler does not answer
 
 
-def _hints(why: WhyView | None) -> list[str]:
+def hints(why: WhyView | None) -> list[str]:
     """What would let it go earlier, as far as its queue tells."""
     if why is None:
         return []
@@ -153,12 +280,7 @@ def _picture(summary: AgendaSummary, progress: AgendaProgress) -> object:
 
 def _dependencies(summary: AgendaSummary, progress: AgendaProgress) -> dict[str, list[str]]:
     """By operation, those that it comes after; as accepted, and as appended."""
-    if not _has_value(summary.agenda):
-        return {}
-    accepted: Any = summary.agenda
-    if isinstance(accepted, msgspec.Raw):
-        accepted = msgspec.json.decode(accepted)
-    operations = accepted.get("operations", []) if isinstance(accepted, dict) else []
+    operations = _body(summary).get("operations", [])
     found = {one["name"]: list(one.get("depends_on", ())) for one in operations}
     for appended in progress.appended:
         one = msgspec.json.decode(appended.operation)
@@ -166,9 +288,24 @@ def _dependencies(summary: AgendaSummary, progress: AgendaProgress) -> dict[str,
     return found
 
 
-def _folded(progress: AgendaProgress) -> str:
+def _body(summary: AgendaSummary) -> dict[str, Any]:
+    """The agenda as accepted; empty where that is not kept."""
+    if not _has_value(summary.agenda):
+        return {}
+    accepted: Any = summary.agenda
+    if isinstance(accepted, msgspec.Raw):
+        accepted = msgspec.json.decode(accepted)
+    return accepted if isinstance(accepted, dict) else {}
+
+
+def _folded(progress: AgendaProgress) -> Sequence[TypeRow]:
     """Operations by type and state, where there are too many to be drawn."""
     if len(progress.operations) <= MAX_NODES:
-        return ""
-    counts = Counter((one.type or NOTHING, one.state) for one in progress.operations)
-    return "; ".join(f"{kind}: {count} {state}" for (kind, state), count in counts.items())
+        return ()
+    counts: dict[str, Counter[str]] = {}
+    for one in progress.operations:
+        counts.setdefault(one.type or NOTHING, Counter())[one.state] += 1
+    return [
+        TypeRow(kind, states.total(), sorted(states.items()))
+        for kind, states in sorted(counts.items())
+    ]

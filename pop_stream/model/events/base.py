@@ -213,3 +213,10 @@ class RefusedIssue(Struct, frozen=True):
     field: str
     value: str
     message: str
+
+
+class SeriesPosition(Struct, frozen=True, array_like=True):
+    """Where an agenda stands in a series of its customer's."""
+
+    id: str
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]

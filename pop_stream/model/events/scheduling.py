@@ -26,18 +26,13 @@ from pop_stream.model.events.base import (
     Priority,
     Rank,
     RefusedIssue,
+    SeriesPosition,
     Struct,
     WorkerSeconds,
 )
+from pop_stream.model.events.forecast import CustomerWeights, QueueForecast
 from pop_stream.model.events.lifecycle import Action, InternalAction, StopReason, WaitReason
 from pop_stream.model.retry import Backoff
-
-
-class SeriesPosition(Struct, frozen=True, array_like=True):
-    """Where an agenda stands in a series of its customer's."""
-
-    id: str
-    position: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
 class RoutedAgenda(Struct, frozen=True):
@@ -227,6 +222,7 @@ class QueueQueried(Event, frozen=True):
             `MAX_QUERIED_AGENDAS`, those after are ignored.
         tracked_after: After which place what it holds is wanted; -1 from the first.
         dedupe: At most as many, of which the reply says what would be a duplicate now.
+        weights: By customer, other weights than it has: the reply says who would start when.
     """
 
     insight_id: str
@@ -234,6 +230,7 @@ class QueueQueried(Event, frozen=True):
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
     tracked_after: int | None = None
+    weights: CustomerWeights = field(default_factory=dict)
     dedupe: tuple[DedupeRule, ...] = ()
 
 
@@ -309,6 +306,7 @@ class CustomerShare(Struct, frozen=True):
         wait_s: Recent mean of the wait from acceptance to emission.
         held_by: Why none of its agendas can be chosen: `paused`, `max_in_flight`, `rate`, or
             empty.
+        delivered_s: Worker-seconds of its agendas that ended; in memory, 0 in a decision.
     """
 
     customer_id: str
@@ -319,6 +317,7 @@ class CustomerShare(Struct, frozen=True):
     share: float = 1.0
     wait_s: float = 0.0
     held_by: str = ""
+    delivered_s: float = 0.0
 
 
 class RoundDecided(Event, frozen=True):
@@ -333,8 +332,7 @@ class RoundDecided(Event, frozen=True):
             those that may not go, with why (`held_by`).
         waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `paused`, the
             insight is; `health`, its cap as lowered by its health; `max_in_flight`, its cap;
-            `pool`; `customer_caps`, whoever has any is paused, at its cap or
-            without a token; or empty if none wait.
+            `pool`; `customer_caps`, whoever has any may not go; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
         gap: Widest difference of what backlogged customers were given per weight, delivered
@@ -442,6 +440,7 @@ class QueueDescribed(Event, frozen=True):
             worker-seconds that these are estimated to take.
         oldest_wait_s: For how long the oldest ready agenda has been accepted.
         replicas_wanted: Pullers that what waits and runs asks for.
+        forecast: If the query names weights.
     """
 
     insight_id: str
@@ -473,6 +472,7 @@ class QueueDescribed(Event, frozen=True):
     eligible_s: float = 0.0
     oldest_wait_s: float = 0.0
     replicas_wanted: int = 0
+    forecast: QueueForecast | None = None
 
 
 class RecordRefused(Event, frozen=True):

@@ -81,12 +81,14 @@ class Flow:
         is_rate_limited: Whether it waits for a token.
         wait_s: Recent mean of the wait of its agendas up to emission.
         served: Worker-seconds reserved for it, halved every `HALF_LIFE_S`, as of `served_at`.
+        delivered_s: Worker-seconds of its agendas that ended; for people, in memory only.
     """
 
     __slots__ = (
         "account",
         "customer_id",
         "customer_queue",
+        "delivered_s",
         "division",
         "in_flight",
         "is_rate_limited",
@@ -117,6 +119,7 @@ class Flow:
         self.wait_s = 0.0
         self.served = 0.0
         self.served_at = 0.0
+        self.delivered_s = 0.0
 
     @property
     def due_weight(self) -> float:

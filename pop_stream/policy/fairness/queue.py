@@ -260,6 +260,7 @@ class FairQueue:
             delivered_s: Worker-seconds that it took; 0 if it did not run.
         """
         flow = self.flow(customer_id)
+        flow.delivered_s += delivered_s
         if self.algorithm.by_turns:
             delivered_s = 1.0
         flow.in_flight -= 1

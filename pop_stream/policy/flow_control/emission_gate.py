@@ -70,20 +70,22 @@ def budget(
     idle_returners: Callable[[], int],
     cap: int | None = None,
 ) -> int:
-    """How many agendas a round may emit; 0 while the topic is not yet low.
+    """How many agendas a round may emit; 0 while the topic is not yet low, or in a pause.
 
     Low is below the low-water mark, by default three quarters of the target: agendas wait until
     then so that rounds are fewer and larger. Customers that are back from idleness are next in
     turn and should not wait for that, so until the target is reached each of them has a slot.
 
     Args:
-        insight: Its target, low water and cap.
+        insight: Its target, low water and cap, and whether it is paused.
         depth: What is in flight already.
         target_depth: For an automatic target.
         idle_returners: How many customers are back from idleness, and next; asked only where it
             matters.
         cap: Another cap, see `in_flight_cap`; None for none.
     """
+    if insight.paused:
+        return 0
     aim = target(insight, target_depth)
     room = aim - depth.unclaimed
     for most in (insight.max_in_flight, cap):

@@ -29,6 +29,7 @@ from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
 from pop_stream.policy.fairness.eligible_customers import TOP_LEVEL
 from pop_stream.policy.fairness.flow import Flow
+from pop_stream.policy.fairness.queue import FairQueue
 
 _NAMES: Final[Mapping[int, QueueState]] = {
     READY: "ready",
@@ -38,9 +39,19 @@ _NAMES: Final[Mapping[int, QueueState]] = {
     HELD: "held",
 }
 
+MAX_CUSTOMERS_LISTED: Final = 50
+"""Customers that a decision or a reply names; and some more that may not go."""
+
+_MAX_HELD_LISTED: Final = 10
+
 
 def customer_shares(
-    flows: Iterable[Flow], *, mean: float, now: float, chosen: Mapping[str, int] | None = None
+    flows: Iterable[Flow],
+    *,
+    mean: float,
+    now: float,
+    chosen: Mapping[str, int] | None = None,
+    with_delivered: bool = False,
 ) -> tuple[CustomerShare, ...]:
     """Describe customers of a backlog, in the order given.
 
@@ -49,6 +60,7 @@ def customer_shares(
         mean: From `mean_service`.
         now: The present instant, in seconds since the epoch.
         chosen: By customer, how many a round chose.
+        with_delivered: Whether they say what was delivered, which a replay does not know.
     """
     counts = chosen or {}
     return tuple(
@@ -61,9 +73,19 @@ def customer_shares(
             share=round(flow.served_by(now) / flow.due_weight / mean, 4) if mean else 1.0,
             wait_s=round(flow.wait_s, 6),
             held_by=flow.held_by,
+            delivered_s=round(flow.delivered_s, 6) if with_delivered else 0.0,
         )
         for flow in flows
     )
+
+
+def listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
+    """Who was chosen, then who is next, then some that may not go."""
+    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
+    flows |= {one.customer_id: one for one in queue.next_customers(MAX_CUSTOMERS_LISTED)}
+    shown = dict(islice(flows.items(), MAX_CUSTOMERS_LISTED))
+    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_LISTED)}
+    return [*shown.values()]
 
 
 def mean_service(backlog: Backlog, now: float) -> float:

@@ -16,6 +16,7 @@ class Retention:
         failed: Also of webhooks whose tries are exhausted.
         stopped: Cancelled and expired.
         dead_letters: Of dead letters in the database, from when they were written.
+        stats: Of what was counted by hour.
     """
 
     succeeded: timedelta
@@ -23,6 +24,7 @@ class Retention:
     stopped: timedelta
     refused: timedelta
     dead_letters: timedelta = timedelta(days=30)
+    stats: timedelta = timedelta(days=400)
 
     def before(self, now: datetime) -> Mapping[State, datetime]:
         """By state, the instant before which an agenda must have ended to be removed.

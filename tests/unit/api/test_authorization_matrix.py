@@ -216,7 +216,9 @@ async def attack(world, route, customer, role, whose):
 @pytest.mark.parametrize("route", ON_NOTHING, ids=names)
 async def test_every_role_on_what_is_no_object(world, route):
     for customer, role in product(("acme", None), Role):
-        response, _ = await world.call(route, world.token(customer, role))
+        response, _ = await world.call(
+            route, world.token(customer, role), **ids_on(world, route)
+        )
         may = may_at_all(route, customer, role)
         case = f"{names(route)} as {customer or 'operator'} {role}"
         assert (response.status == 403) is not may, case

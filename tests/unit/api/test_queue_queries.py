@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 from api_fakes import AT, open_api, summary
+from msgspec.structs import replace
 
 from pop_stream.model.events.base import Overdeclared, RefusedIssue
+from pop_stream.model.events.forecast import (
+    CustomerForecast,
+    QueueForecast,
+    StartForecast,
+)
 from pop_stream.model.events.scheduling import (
     CustomerShare,
     EmissionLimit,
@@ -324,7 +330,36 @@ async def test_the_queue_of_an_insight() -> None:
         "share": 1.0,
         "wait_s": 0.0,
         "held_by": None,
+        "delivered_s": 0.0,
     }
+
+
+async def test_who_would_start_when_with_other_weights() -> None:
+    now, then = StartForecast(next_s=1.0, last_s=9.0), StartForecast(next_s=0.5)
+    one = CustomerForecast(
+        customer_id="acme", ready=3, weight=1.0, new_weight=4.0, before=now, after=then
+    )
+    forecast = QueueForecast(rate_per_s=2.0, horizon_s=9.0, customers=(one,), others=1)
+    path, asked = "/v1/insights/files/forecast", {"weights": {"acme": 4}}
+    async with open_api() as api:
+        api.questions.by_question["files", ""] = replace(answer(), forecast=forecast)
+        status, body = await api.post(path, asked)
+        assert (status, body["horizon_s"], body["other_customers"]) == (200, 9.0, 1)
+        [acme] = body["customers"]
+        assert (acme["before"]["last_s"], acme["after"]["next_s"]) == (9.0, 0.5)
+        assert api.questions.asked_weights == [{"acme": 4.0}]
+        api.questions.by_question["files", ""] = answer()
+        status, _ = await api.post(path, asked)
+        assert status == 503, "a scheduler of an earlier version"
+
+
+@pytest.mark.parametrize("weights", [{}, {"acme": 0}, {"acme": "much"}, {"no id": 1}])
+async def test_a_forecast_of_weights_that_are_none_is_refused(weights: Any) -> None:
+    async with open_api() as api:
+        status, body = await api.post("/v1/insights/files/forecast", {"weights": weights})
+        assert (status, body["issues"][0]["field"].startswith("weights")) == (422, True)
+        status, _ = await api.post("/v1/insights/none/forecast", {"weights": {"acme": 1}})
+        assert status == 404
 
 
 async def test_the_queue_of_an_unknown_insight_is_404() -> None:

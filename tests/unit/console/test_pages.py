@@ -10,9 +10,22 @@ from api_fakes import AT, agenda, open_api, summary
 from attack_world import open_world
 from console_viewer import console
 
-from pop_stream.model.events.scheduling import CustomerShare, QueueDescribed
+from pop_stream.api_models.queues import CustomerQueueView, QueueView
+from pop_stream.console.pictures import MAX_NODES
+from pop_stream.console.viewing import SERVICE_POINTS, ServiceHistory
+from pop_stream.model.events.forecast import (
+    CustomerForecast,
+    QueueForecast,
+    StartForecast,
+)
+from pop_stream.model.events.scheduling import (
+    CustomerShare,
+    QueuedAgendaStatus,
+    QueueDescribed,
+)
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import PastAttempt
 
 EVIL = (
     "<script>alert(1)</script>{{ 7*7 }}{% raw %}\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=x>"
@@ -149,7 +162,43 @@ async def test_a_command_that_comes_too_late_says_the_present_state(api, browser
     csrf = re.search(r'name="csrf" value="([^"]*)"', text)[1]
     api.summaries.put(summary(state=State.SUCCEEDED))
     status, text = await browser.post("/ui/agendas/a1/hold", csrf=csrf)
-    assert (status, "succeeded" in text) == (409, True)
+    assert (status, "Not done:" in text) == (409, True)
+    assert "</span> succeeded" in text, "the present state"
+
+
+async def test_operations_that_are_ticked_run_again(api, browser):
+    api.summaries.put(summary(state=State.FAILED))
+    page, action = "/ui/agendas/a1", "/ui/agendas/a1/rerun"
+    status, text = await browser.submit(page, action, operations="chosen")
+    assert (status, "tick at least one" in text, api.published) == (422, True, [])
+    status, _ = await browser.submit(
+        page, action, operations="chosen", operation="fetch", hold="yes"
+    )
+    assert status == 200
+    [published] = api.published
+    assert "fetch" in str(published)
+
+
+async def test_attempts_stand_on_a_time_line_and_in_a_table(api, browser):
+    past = PastAttempt(
+        1, "lost", "w1", AT, AT + timedelta(seconds=2), AT + timedelta(seconds=9), "silent"
+    )
+    api.summaries.put(
+        summary(attempt=2, history=(past,), started_at=AT + timedelta(seconds=20))
+    )
+    _, text = await browser.get("/ui/agendas/a1")
+    assert text.count("<title>attempt ") == 2
+    assert "silent" in text
+
+
+async def test_many_operations_are_counted_by_type(api, browser):
+    names = tuple(f"part-{one}" for one in range(MAX_NODES + 1))
+    operations = [{"name": one, "type": "noop"} for one in names]
+    body = json.dumps(agenda(operations=operations)).encode()
+    api.summaries.put(summary(operation_names=names, operations={}, body=body))
+    _, text = await browser.get("/ui/agendas/a1")
+    assert '<svg class="graph"' not in text
+    assert f'<th scope="row">noop</th><td class="num">{MAX_NODES + 1}</td>' in text
 
 
 async def test_all_that_fit_are_counted_before_they_are_commanded(api, browser):
@@ -168,20 +217,73 @@ async def test_all_that_fit_are_counted_before_they_are_commanded(api, browser):
 @pytest.mark.parametrize("text", ["", "much", "nan", "inf"])
 async def test_a_weight_that_is_no_number_is_refused(api, browser, text):
     api.questions.by_question["files", ""] = described()
-    status, answer = await browser.submit(
-        "/ui/insights/files", "/ui/customers/acme/weight", weight=text
+    status, answer = await browser.get(
+        f"/ui/insights/files/forecast?customer=acme&weight={text}"
     )
     assert (status, "must be a number" in answer) == (422, True)
 
 
-async def test_a_weight_acts(api, browser):
-    api.questions.by_question["files", ""] = described()
-    status, _ = await browser.submit(
-        "/ui/insights/files", "/ui/customers/acme/weight", weight="3,5"
+def forecasting(**changes) -> QueueDescribed:
+    """The scheduler's answer to what a weight of 3.5 would do."""
+    before = StartForecast(next_s=0.0, last_s=60.0, started=(5, 9))
+    after = StartForecast(next_s=0.0, last_s=35.0, started=(8, 9))
+    acme = CustomerForecast(
+        customer_id="acme", ready=9, weight=2.0, new_weight=3.5, before=before, after=after
     )
-    assert status == 200
+    forecast = QueueForecast(rate_per_s=1.5, horizon_s=60.0, customers=(acme,))
+    return described(forecast=forecast, **changes)
+
+
+async def test_a_weight_is_tried_before_it_is_saved(api, browser):
+    api.questions.by_question["files", ""] = forecasting()
+    page = "/ui/insights/files/forecast?customer=acme&weight=3,5"
+    status, text = await browser.get(page)
+    assert (status, "25 s sooner" in text, text.count('<svg class="chart"')) == (200, True, 2)
+    assert api.questions.asked_weights[-1] == {"acme": 3.5}
+    status, text = await browser.submit(page, "/ui/customers/acme/weight")
+    assert (status, "The weight is saved" in text) == (200, True)
     stored = await api.store.get("customer", "acme")
     assert stored.definition.weight == 3.5
+
+
+async def test_a_weight_that_was_changed_meanwhile_is_not_overwritten(api, browser):
+    api.questions.by_question["files", ""] = forecasting()
+    page = "/ui/insights/files/forecast?customer=acme&weight=3.5"
+    await browser.submit(page, "/ui/customers/acme/weight")
+    _, text = await browser.get(page)
+    fields = dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', text))
+    await browser.submit(f"{page[:-3]}7", "/ui/customers/acme/weight")
+    status, _ = await browser.post("/ui/customers/acme/weight", **fields)
+    assert status in {409, 412}
+    assert (await api.store.get("customer", "acme")).definition.weight == 7
+
+
+async def test_a_customer_and_an_insight_are_paused_and_resumed(api, browser):
+    page = "/ui/insights/files"
+    api.questions.by_question["files", ""] = described()
+    _, text = await browser.submit(page, "/ui/customers/acme/pause")
+    assert "Paused" in text
+    assert (await api.store.get("customer", "acme")).definition.paused
+    paused = CustomerShare("acme", 0, 9, 3, 2.0, held_by="paused")
+    api.questions.by_question["files", ""] = described(customers=(paused,))
+    await browser.submit("/ui/insights/files?again", "/ui/insights/files/pause")
+    assert (await api.store.get("insight", "files")).definition.paused
+    _, text = await browser.submit(page, "/ui/insights/files/resume")
+    assert "Resumed" in text
+    assert not (await api.store.get("insight", "files")).definition.paused
+
+
+async def test_the_queue_of_a_customer_says_why_any_of_it_waits(api, browser):
+    api.questions.by_question["files", ""] = described()
+    place = QueuedAgendaStatus(agenda_id="a2", state="ready", position=7, own_ahead=2)
+    api.questions.by_question["files", "a2"] = described(agenda=place)
+    for agenda_id in ("a1", "a2"):
+        api.summaries.put(summary(agenda_id, state=State.READY))
+    status, text = await browser.get("/ui/insights/files/customers/acme?why=a2")
+    assert (status, "Why a2 waits" in text) == (200, True)
+    assert "position 7" in text
+    assert "A more urgent priority" in text
+    assert text.count("Why?") == 2
 
 
 async def test_a_form_of_another_page_changes_nothing(api, browser):
@@ -206,6 +308,38 @@ async def test_nobody_is_led_elsewhere(browser):
     for back in ("https://evil.example/", "//evil.example", "/ui//evil.example", "/v1/agendas"):
         await browser.post("/ui/theme", csrf=csrf, theme="dark", back=back)
         assert browser.answered_at == "/ui/"
+
+
+# ---- service over time ----
+
+
+def seen(at_s: float, **delivered_s: float) -> QueueView:
+    customers = [
+        CustomerQueueView(
+            customer_id=name, ready=1, in_flight=0, weight=1.0, share=1.0, wait_s=0.0,
+            held_by=None, delivered_s=given,
+        )
+        for name, given in delivered_s.items()
+    ]  # fmt: skip
+    fields = dict.fromkeys(QueueView.__struct_fields__, 0)
+    return QueueView(**fields | {"at": AT + timedelta(seconds=at_s), "customers": customers})
+
+
+def test_service_counts_on_when_the_scheduler_begins_again():
+    history = ServiceHistory()
+    for at_s, given in enumerate((100.0, 104.0, 3.0, 5.0)):
+        history.note(seen(at_s, acme=given))
+    assert [one.delivered_s["acme"] for one in history.points] == [0.0, 4.0, 7.0, 9.0]
+
+
+def test_service_of_any_time_fits():
+    history = ServiceHistory()
+    for at_s in range(10 * SERVICE_POINTS):
+        history.note(seen(at_s, acme=float(at_s)))
+    points = history.points
+    assert SERVICE_POINTS / 3 < len(points) <= SERVICE_POINTS
+    assert (points[0].at, points[-1].at) == (AT, AT + timedelta(seconds=at_s))
+    assert points[-1].delivered_s["acme"] == at_s
 
 
 # ---- live ----

@@ -33,6 +33,14 @@ async def test_an_insight_alone_borrows_the_whole_pool():
     assert len(world.out["a"]) == 10
 
 
+async def test_a_paused_insight_leaves_the_pool_to_the_others_and_says_so():
+    world = PoolWorld(pooled("a", paused=True), pooled("b"))
+    await world.place("a", 30)
+    await world.place("b", 30)
+    assert (len(world.out["a"]), len(world.out["b"])) == (0, 10)
+    assert await limited_by(world, "a") == "paused"
+
+
 async def test_freed_capacity_goes_back_to_its_owner_at_once():
     world = PoolWorld(pooled("a"), pooled("b"))
     await world.place("a", 30)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pop_stream.model.agenda import parse_agenda, routed_agenda
 from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.base import SeriesPosition
 from pop_stream.model.events.lifecycle import AgendaCancelled
-from pop_stream.model.events.scheduling import NO_ORIGIN, Origin, SeriesPosition
+from pop_stream.model.events.scheduling import NO_ORIGIN, Origin
 from pop_stream.model.series import series_partition
 from pop_stream.policy.backlog.series import PlacedSeries
 from pop_stream.policy.lifecycle.reconcile import LedgerRow, placed_for_repair

@@ -91,6 +91,10 @@ def test_a_fixed_target_is_fixed_whoever_is_idle():
     assert target(insight(target=12), idle_pace(50)) == 12
 
 
+def test_nothing_goes_while_the_insight_is_paused():
+    assert may_go(0, idle_returners=3, paused=True) == 0
+
+
 def test_a_cap_holds_for_idle_runners_too():
     assert may_go(0, 29, pace=idle_pace(50), max_in_flight=30) == 1
 
