@@ -273,6 +273,7 @@ INSIGHT: Final = Board(
                         (rate("pop_agendas_failed_total", "code", _IN), "{{code}}"),
                         (rate("pop_leases_expired_total", where=_IN), "leases expired"),
                         (rate("pop_commands_ignored_total", where=_IN), "commands ignored"),
+                        (rate("pop_costs_overdeclared_total", where=_IN), "costs overdeclared"),
                     ],
                 ),
             ],

@@ -111,6 +111,9 @@ class WhyView(ResponseModel, frozen=True):
         eta_s: Until it is claimed, at the present rate; null while nothing moves.
         until: When it goes on, of one with an instant to wait for.
         stopping: Why its attempt is to stop; null if it is not.
+        declared_s: Its declared cost, if that is so far beyond what is usual that it counts
+            for less; else null.
+        counts_as_s: What it counts as then, in worker-seconds.
         queue: Its insight's queue; null once it has ended.
     """
 
@@ -125,6 +128,8 @@ class WhyView(ResponseModel, frozen=True):
     eta_s: float | None
     until: Instant | None
     stopping: str | None
+    declared_s: float | None
+    counts_as_s: float | None
     customer: CustomerQueueView | None
     queue: QueueView | None
 

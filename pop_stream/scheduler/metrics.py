@@ -101,6 +101,11 @@ _COUNTERS: Final[Sequence[tuple[str, str, Callable[[OwnedInsight], int]]]] = (
         "Commands about agendas that are unknown or have ended, likewise",
         lambda owned: owned.backlog.commands.ignored,
     ),
+    (
+        "pop_costs_overdeclared",
+        "Attempts that ended of agendas whose declared cost is far beyond the usual, likewise",
+        lambda owned: owned.backlog.costs.overdeclared,
+    ),
 )
 
 _CUSTOMER_GAUGES: Final[Sequence[tuple[str, str, Callable[[CustomerShare], float]]]] = (

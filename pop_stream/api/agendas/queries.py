@@ -80,6 +80,7 @@ class QueueEndpoints:
 
 def _why(summary: Summary, description: QueueDescribed | None, principal: Principal) -> WhyView:
     place = description.agenda if description else None
+    overdeclared = place.overdeclared if place else None
     return WhyView(
         id=display_id(summary.agenda_id, principal.customer_id),
         state=summary.state,
@@ -92,6 +93,8 @@ def _why(summary: Summary, description: QueueDescribed | None, principal: Princi
         eta_s=place.eta_s if place else None,
         until=place.until if place else None,
         stopping=(place.stopping or None) if place else None,
+        declared_s=overdeclared.declared_s if overdeclared else None,
+        counts_as_s=overdeclared.counts_as_s if overdeclared else None,
         customer=_customer_view(place.customer) if place and place.customer else None,
         queue=_queue(description, principal) if description else None,
     )

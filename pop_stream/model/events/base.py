@@ -173,6 +173,13 @@ class Duplicate(Struct, frozen=True, array_like=True):
     retry_after_s: float
 
 
+class Overdeclared(Struct, frozen=True, array_like=True):
+    """A declared cost far beyond what is usual with its customer, and what it counts as."""
+
+    declared_s: float
+    counts_as_s: float
+
+
 class HealthValue(Struct, frozen=True, array_like=True):
     """What somebody reports of an insight's health.
 

@@ -1,8 +1,7 @@
 """The scheduler's input, its output to pullers, and what it and all parts report.
 
 - `pop.ready`, keyed by insight id: routed agendas, reports about attempts, ticks and queries.
-- `pop.insight.<id>`, keyed by agenda id: emitted agendas, one a record, so that lag counts
-  them.
+- `pop.insight.<id>`, keyed by agenda id: emitted agendas, one a record, as lag counts them.
 - `pop.controls`: attempts that are to stop; every puller reads all of it.
 - `pop.decisions`: why a round chose what it chose.
 - `pop.query-replies`: replies to queries.
@@ -23,6 +22,7 @@ from pop_stream.model.events.base import (
     HealthValue,
     Instant,
     LeaseMs,
+    Overdeclared,
     Priority,
     Rank,
     RefusedIssue,
@@ -387,6 +387,7 @@ class QueuedAgendaStatus(Struct, frozen=True):
         until: When it goes on, of one that waits, or would without being held.
         why: What it waits for.
         stopping: Why the attempt that is out is to stop; empty if it is not.
+        overdeclared: Of one that declares far more than is usual; None of others.
     """
 
     agenda_id: str
@@ -401,6 +402,7 @@ class QueuedAgendaStatus(Struct, frozen=True):
     until: Instant | None = None
     why: WaitReason | None = None
     stopping: StopReason | Literal[""] = ""
+    overdeclared: Overdeclared | None = None
 
 
 class TrackedAgenda(Struct, frozen=True, array_like=True):
@@ -420,18 +422,16 @@ class QueueDescribed(Event, frozen=True):
     Attributes:
         lag: Records on the insight's topic that no puller has claimed.
         slots: How many agendas could be emitted now.
-        limited_by: What keeps the insight from emitting though its topic is short and agendas
-            are ready: `paused`; `health`, its cap as lowered by its health; `max_in_flight`,
-            `pool`, or empty.
+        limited_by: Which limit of the insight's own keeps agendas, as `waiting` in
+            `round.decided`; empty if none does.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.
         others: Backlogged customers not listed.
-        delayed: As in `round.decided`, with `held`.
+        delayed: As in `round.decided`, with `held`, `gap` and `bound`.
         holds: Those of `agenda_ids` that the scheduler holds; it has none of the others. Then
             those after `tracked_after`.
         tracked_up_to: The place of the last of these; None if there are no more.
-        gap: As in `round.decided`, with `bound`.
         duplicates: Of those of `dedupe` that would be duplicates.
         health: As in `round.decided`, with `health_by`.
         health_reason: In the words of who reported it; empty of what the scheduler sees.

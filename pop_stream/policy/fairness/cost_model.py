@@ -73,6 +73,10 @@ class CostModel:
         learned: Worker-seconds by operation type.
         ratios: By customer, what its agendas took of what was declared.
         usual: By customer, worker-seconds of an attempt.
+
+    Attributes:
+        overdeclared: Attempts learned from whose agenda declared more than `HINT` times what is
+            usual; of this object, in memory only.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class CostModel:
         self._learned = dict(learned or {})
         self._ratios = dict(ratios or {})
         self._usual = dict(usual or {})
+        self.overdeclared = 0
         self._changed: tuple[set[str], set[str], set[str]] = (set(), set(), set())
 
     @property
@@ -114,7 +119,7 @@ class CostModel:
         self, operation_types: Sequence[str], declared: float | None, customer_id: str
     ) -> Estimate:
         """What to reserve for a customer's agenda."""
-        usual = self._usual.get(customer_id) or self._usual.get(_ALL)
+        usual = self._usual_of(customer_id)
         ratio = self._ratios.get(customer_id, 1.0)
         if declared is not None:
             cost = clamp_cost(declared) * ratio
@@ -126,6 +131,11 @@ class CostModel:
             cost = max(cost, usual / HINT)
         cost = clamp_cost(min(cost, usual * HINT))
         return Estimate(cost, min(cost, usual))
+
+    def is_overdeclared(self, declared: float, customer_id: str) -> bool:
+        """Whether a declaration is beyond what any agenda of the customer is taken to cost."""
+        usual = self._usual_of(customer_id)
+        return usual is not None and declared > usual * HINT
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:
         """Learn from what an agenda's operations took.
@@ -155,11 +165,15 @@ class CostModel:
 
     def learn_ratio(self, customer_id: str, *, declared: float, spent: float) -> None:
         """Learn from what an agenda took, compared with what its customer declared."""
+        self.overdeclared += self.is_overdeclared(declared, customer_id)
         ratio, known = clamp_cost(spent) / clamp_cost(declared), self._ratios.get(customer_id)
         if known is None and len(self._ratios) >= MAX_RATIOS:
             return
         self._ratios[customer_id] = _moved(1.0 if known is None else known, ratio)
         self._changed[1].add(customer_id)
+
+    def _usual_of(self, customer_id: str) -> float | None:
+        return self._usual.get(customer_id) or self._usual.get(_ALL)
 
     def _of_types(self, operation_types: Sequence[str], usual: float | None) -> float:
         """The sum over types; what is usual if one was never seen."""

@@ -6,6 +6,7 @@ from itertools import islice
 from math import ceil, floor
 from typing import Final
 
+from pop_stream.model.events.base import Overdeclared
 from pop_stream.model.events.scheduling import (
     MAX_QUERIED_AGENDAS,
     CustomerShare,
@@ -135,7 +136,16 @@ def agenda_position(
         until=datetime.fromtimestamp(overrides.due, UTC) if overrides.due else None,
         why=overrides.why if where.state == WAITING else None,
         stopping=overrides.stopping,
+        overdeclared=_overdeclared(backlog, where),
     )
+
+
+def _overdeclared(backlog: Backlog, where: AgendaPosition) -> Overdeclared | None:
+    page, slot = backlog.index.at(ref_in(where.entry))
+    declared = page.declared_cost(slot)
+    if declared is None or not backlog.costs.is_overdeclared(declared, page.customers[slot]):
+        return None
+    return Overdeclared(declared_s=round(declared, 4), counts_as_s=round(where.cost, 4))
 
 
 def _is_emittable(flow: Flow) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 
 from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.base import Overdeclared
 from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus, QueueDescribed
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -26,12 +27,18 @@ _LIMITS = {
     "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
 }
 
+_COST_WARNING = (
+    "; its declared cost of {declared} worker-seconds counts as {counted} only, as its "
+    "customer's agendas usually take far less: declare in cost_s about what one takes, or "
+    "leave it out"
+)
+
 _DELAYED = frozenset({"waiting", "held"})
 _CAUSES = {"retry": "the attempt before failed", "lost": "its puller fell silent"}
 
 
 def explain(summary: Summary, answer: QueueDescribed | None) -> str:
-    """Why an agenda waits, in one sentence for a person.
+    """Why an agenda waits, in one sentence for a person, with a warning of an absurd cost.
 
     Args:
         summary: What has been folded of the agenda.
@@ -44,10 +51,23 @@ def explain(summary: Summary, answer: QueueDescribed | None) -> str:
         has_reason = summary.message and summary.state is not State.SUCCEEDED
         said = f": {summary.message}" if has_reason else ""
         return f"it has ended: {summary.state.value}{said}"
-    if answer is not None and answer.agenda is not None:
-        held = _scheduler_view(answer.agenda, answer, summary)
-        if held:
-            return held
+    place = answer.agenda if answer else None
+    held = _scheduler_view(place, answer, summary) if answer and place else ""
+    warning = _cost_warning(place.overdeclared) if place and place.overdeclared else ""
+    return (held or _beyond_the_queue(summary, answer)) + warning
+
+
+def _cost_warning(cost: Overdeclared) -> str:
+    return _COST_WARNING.format(
+        declared=_figure(cost.declared_s), counted=_figure(cost.counts_as_s)
+    )
+
+
+def _figure(seconds: float) -> str:
+    return f"{seconds:,.3f}".rstrip("0").rstrip(".")
+
+
+def _beyond_the_queue(summary: Summary, answer: QueueDescribed | None) -> str:
     if summary.state is State.RUNNING:
         return f"it runs, attempt {summary.attempt}, on puller {summary.puller_id or 'unknown'}"
     return _in_transit(summary, answer)

@@ -7,7 +7,7 @@ import pytest
 from api_fakes import AT, open_api, summary
 from msgspec.structs import replace
 
-from pop_stream.model.events.base import RefusedIssue
+from pop_stream.model.events.base import Overdeclared, RefusedIssue
 from pop_stream.model.events.forecast import (
     CustomerForecast,
     QueueForecast,
@@ -18,6 +18,7 @@ from pop_stream.model.events.scheduling import (
     EmissionLimit,
     QueuedAgendaStatus,
     QueueDescribed,
+    QueueState,
 )
 from pop_stream.policy.lifecycle.explain import explain
 from pop_stream.policy.lifecycle.states import State
@@ -237,6 +238,27 @@ async def test_why_gives_words_and_figures() -> None:
     assert body["customer"]["share"] == 1.0
     assert body["queue"]["ready"] == 8120
     assert body["why"].startswith("position 214 of 8,120")
+
+
+@pytest.mark.parametrize("state", ["ready", "waiting", "claimed"])
+def test_an_absurd_cost_is_shown_while_the_agenda_is_here(state: QueueState) -> None:
+    place = ready(state=state, overdeclared=Overdeclared(1e7, 20.0))
+    words = explain(summary("a1", state=State.READY), answer(place))
+    assert "; its declared cost of 10,000,000 worker-seconds counts as 20 only, as " in words
+    plain = explain(summary("a1", state=State.READY), answer(ready(state=state)))
+    assert words.startswith(plain + ";")
+
+
+async def test_why_has_the_figures_of_an_absurd_cost() -> None:
+    async with open_api() as api:
+        api.summaries.put(summary("a1", state=State.READY))
+        place = ready(overdeclared=Overdeclared(1e7, 20.0))
+        api.questions.by_question["files", "a1"] = answer(place)
+        _, body = await api.get("/v1/agendas/a1/why")
+        api.questions.by_question["files", "a1"] = answer(ready())
+        _, usual = await api.get("/v1/agendas/a1/why")
+    assert (body["declared_s"], body["counts_as_s"]) == (1e7, 20.0)
+    assert (usual["declared_s"], usual["counts_as_s"]) == (None, None)
 
 
 async def test_why_tells_of_the_more_urgent_and_of_what_limits_the_insight() -> None:

@@ -89,6 +89,18 @@ def test_every_current_decision_is_in_the_index():
     assert linked == {path.name for path in index.parent.glob("[0-9]*.md")}
 
 
+def test_every_decision_has_a_number_of_its_own():
+    index = ROOT / "docs" / "decisions" / "README.md"
+    records = sorted(index.parent.glob("[0-9]*.md"))
+    numbers = [int(path.name[:4]) for path in records]
+    assert numbers == sorted(set(numbers))
+    linked = re.findall(r"^- \[(\d+)\. .+\]\((\d{4})-.+\)$", index.read_text(), re.MULTILINE)
+    assert sorted(int(file) for _, file in linked) == numbers
+    assert [number for number, file in linked if int(number) != int(file)] == []
+    for number, path in zip(numbers, records, strict=True):
+        assert path.read_text().startswith(f"# {number}. "), path.name
+
+
 def test_every_archived_decision_names_what_superseded_it():
     rows = re.findall(
         r"^\| (\d+) \| \[.+\]\((\d{4})-.+\.md\) \| .*\]\(\.\./\d{4}-.+\) \|$",

@@ -57,6 +57,25 @@ def test_operations_of_a_type_share_what_they_took_together():
     assert book.learned == {"cut": 0.5, "mix": 3.0}
 
 
+@pytest.mark.parametrize("customer_id", ["ann", "new"])
+def test_what_is_beyond_four_times_the_usual_is_overdeclared_and_counts_for_less(customer_id):
+    book = CostModel()
+    assert not book.is_overdeclared(1e7, customer_id)
+    book.learn_usual("ann", 5.0)
+    assert not book.is_overdeclared(20.0, customer_id)
+    assert book.is_overdeclared(20.1, customer_id)
+    assert book.estimate((), 20.1, customer_id).cost_s == 20.0
+
+
+def test_overdeclared_attempts_are_counted():
+    book = CostModel()
+    book.learn_usual("ann", 5.0)
+    book.learn_ratio("ann", declared=20.0, spent=5.0)
+    assert book.overdeclared == 0
+    book.learn_ratio("ann", declared=1e7, spent=5.0)
+    assert book.overdeclared == 1
+
+
 @pytest.mark.parametrize("spent", [{"other": 4.0}, {"cut": -1.0}, {}])
 def test_what_cannot_be_is_not_learned(spent):
     book = CostModel({"cut": 0.5})

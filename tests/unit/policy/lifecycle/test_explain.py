@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from backlogs import START, backlog, cancel, incomparable_origins, placed, settled, several
 
+from pop_stream.model.events.base import Overdeclared
 from pop_stream.model.events.scheduling import Command
 from pop_stream.policy.backlog.agenda_index import READY
 from pop_stream.policy.fairness.flow import HALF_LIFE_S, Share
@@ -340,3 +341,14 @@ def test_the_mean_is_of_those_with_work_waiting_by_weight():
     target.choose(10, NOW)
     assert target.queue.flow("gone").served == 1.0
     assert forecast.mean_service(target, NOW) == pytest.approx(9.0 / 4.0)
+
+
+def test_a_cost_far_beyond_the_usual_is_shown_with_what_it_counts_as():
+    target = fill(backlog(), ("big", 1))
+    order(target)
+    target.settle(settled("big-0", noop=2.0), NOW)
+    target.place([placed("absurd", "big", cost_s=1e6), placed("usual", "big", cost_s=8.0)])
+    assert where(target, "usual").overdeclared is None
+    assert where(target, "absurd").overdeclared == Overdeclared(1e6, 8.0)
+    target.place([placed("learned", "big", cost_s=None)])
+    assert where(target, "learned").overdeclared is None
