@@ -8,7 +8,9 @@ from typer.main import get_command
 
 from pop_stream.__main__ import app
 from pop_stream.cli.generate import schemas
+from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
+from pop_stream.model.schedule import Schedule
 from pop_stream.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -133,6 +135,8 @@ def test_the_reference_has_every_command_with_its_options(name, command):
 @pytest.mark.parametrize(
     "page",
     [
+        "how-to/coming-from-kat.md",
+        "how-to/coming-from-lens.md",
         "how-to/coming-from-pop.md",
         "reference/guarantees.md",
         "explanation/faults-of-others.md",
@@ -164,6 +168,35 @@ def test_every_feature_of_pop_has_its_line_and_a_test():
     lines = re.findall(r"^\| (\d+) \| .+ \| .+ \| (.+) \|$", text, re.MULTILINE)
     assert [int(number) for number, _ in lines] == [*range(1, 98)]
     assert [number for number, shown_by in lines if "](../../tests/" not in shown_by] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "numbers"),
+    [("coming-from-kat.md", range(1, 28)), ("coming-from-lens.md", range(50, 74))],
+)
+def test_every_feature_has_its_line_and_a_test_or_is_called_missing(page, numbers):
+    text = (ROOT / "docs" / "how-to" / page).read_text()
+    lines = re.findall(r"^\| (\d+) \| .+ \| .+ \| (.+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _ in lines] == [*numbers]
+    shown = [one for _, one in lines if "](../../tests/" in one or one == "**missing**"]
+    assert shown == [one for _, one in lines]
+
+
+@pytest.mark.parametrize(
+    ("page", "model"), [("coming-from-kat.md", Agenda), ("coming-from-lens.md", Schedule)]
+)
+def test_what_takes_the_place_of_others_work_is_sound(page, model):
+    text = (ROOT / "docs" / "how-to" / page).read_text()
+    example = re.findall(r"^```json\n(.+?)^```", text, re.DOTALL | re.MULTILINE)[-1]
+    model.model_validate_json(example)
+
+
+def test_every_guide_is_listed_once():
+    guides = [path.name for path in sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+    listed = [target for _, target in links(ROOT / "docs" / "README.md")]
+    assert sorted(one for one in listed if one.startswith("how-to/")) == [
+        f"how-to/{name}" for name in guides
+    ]
 
 
 def test_the_reference_has_every_event():
