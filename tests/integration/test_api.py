@@ -38,6 +38,7 @@ from pop_stream.postgres.definitions import PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.signals import PostgresSignals
 from pop_stream.postgres.stats import PostgresStats
 from pop_stream.postgres.summaries import PostgresSummaries
@@ -119,6 +120,7 @@ async def served(settings: Settings, *, acknowledge_timeout: timedelta) -> Async
             dead_letters=PostgresDeadLetters(pool),
             signals=PostgresSignals(pool),
             stats=PostgresStats(pool),
+            pullers=PostgresPullers(pool),
         )
         url = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()

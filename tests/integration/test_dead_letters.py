@@ -32,7 +32,15 @@ GARBAGE = b"\xff\xfe{"
 LETTERED = ("submissions", "ready", "agenda-events", "insight.media")
 """Topics read by a group: each of the two becomes a letter, once."""
 
-COUNTED = ("controls", "quota-usage", "query-replies", "poll-demand", "deliveries")
+COUNTED = (
+    "controls",
+    "quota-usage",
+    "query-replies",
+    "poll-demand",
+    "deliveries",
+    "occasions",
+    "timekeeper",
+)
 """Topics of our own parts alone: each reader skips and counts the two."""
 
 BOTH = (*LETTERED, *COUNTED)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from backlogs import START
 from consumer_records import record
-from fakes import ManualClock, MemoryPublisher
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher
 from submission_processors import SORTER
 
 from pop_stream.http_pull.dispatcher import _decoded
@@ -21,8 +21,10 @@ from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.lifecycle_reader import read
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.quota_gossip import QuotaGossip
+from pop_stream.kafka.schedule_states import ScheduleStates
 from pop_stream.kafka.topics import Topics, catalog
 from pop_stream.lab.replay.decisions_log import _DECISION
+from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import decode_ready
 from pop_stream.model.events.scheduling import RecordRefused
@@ -34,11 +36,13 @@ from pop_stream.model.events.schema_version import (
 )
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
+from pop_stream.policy.schedules.keeper import Firing
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.relay.relay import _events_of
 from pop_stream.scheduler.event_handler import NotAnEventError
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.settings import Settings
+from pop_stream.timekeeper.timekeeper import Timekeeper
 
 STORED = Path(__file__).parents[2] / "records"
 NO_SECRET = RecordSigner()
@@ -176,6 +180,25 @@ async def definitions(records):
     return received, range(len(records) - len(received))
 
 
+async def timekeeper(records):
+    received = []
+    keeper = SimpleNamespace(apply=lambda event, _: received.append(event) or Firing())
+    reader = Timekeeper(Settings(), None, FixedDefinitions(Definitions()), ManualClock(), None)
+    reader._keeper = keeper
+    await reader._apply(records)
+    return received, range(len(records) - len(received))
+
+
+async def schedule_states(records):
+    states = ScheduleStates(Settings())
+    received = []
+    for one in records:
+        states._rows.clear()
+        states._on_record(one)
+        received += [states.get(name) for name in states._rows]
+    return received, range(len(records) - len(received))
+
+
 def lone(decode):
     async def of(records):
         received, refused = [], []
@@ -201,6 +224,8 @@ READERS = [
     ("deliveries", deliveries),
     ("query-replies", queries),
     ("definitions", definitions),
+    ("occasions", timekeeper),
+    ("timekeeper", schedule_states),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),
     ("dead-webhooks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),
