@@ -25,7 +25,7 @@ the client for one of these raises `ApiFaultError` with the status 501.
 Start with `scheduler.InMemoryScheduler.run_until_idle`, then `runners.InMemoryRunners`.
 """
 
-from pop_stream.testing.scheduler import InMemoryScheduler, Pick
+from pop_stream.testing.scheduler import InMemoryScheduler, PickedAgenda
 from pop_stream.testing.transport import InMemoryClient
 
-__all__ = ["InMemoryClient", "InMemoryScheduler", "Pick"]
+__all__ = ["InMemoryClient", "InMemoryScheduler", "PickedAgenda"]

@@ -40,7 +40,7 @@ from pop_stream.testing.transport import InMemoryClient
 _COMMANDS_PARTITION = -1_000_000
 
 
-class Pick(NamedTuple):
+class PickedAgenda(NamedTuple):
     """An agenda that the policy chose, at an instant of virtual time in seconds."""
 
     agenda_id: str
@@ -82,7 +82,7 @@ class InMemoryScheduler:
                 msg = f"takes[{kind!r}] = {seconds}: give seconds, 0 or more"
                 raise ValueError(msg)
         self.clock = VirtualClock()
-        self.picks: list[Pick] = []
+        self.picks: list[PickedAgenda] = []
         self._definitions = _in_force(definitions, handlers)
         self._admission = Admission(
             self._definitions,
@@ -235,7 +235,7 @@ class InMemoryScheduler:
         routed = self._routed[chosen.agenda_id]
         waits = scheduler.backlog.index.overrides(chosen.ref)
         self.picks.append(
-            Pick(
+            PickedAgenda(
                 chosen.agenda_id,
                 chosen.customer_id,
                 insight.id,
