@@ -351,7 +351,11 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         retry: Retry = RETRY,
         headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        transport = Transport(url, token=token, timeout=timeout, retry=retry, headers=headers)
+        self._call_by(
+            Transport(url, token=token, timeout=timeout, retry=retry, headers=headers)
+        )
+
+    def _call_by(self, transport: Transport) -> None:
         super().__init__(transport)
         self.customers = DefinitionCalls(transport, "customers", Customer)
         self.pools = DefinitionCalls(transport, "pools", ResourcePool)

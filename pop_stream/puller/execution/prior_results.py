@@ -122,10 +122,15 @@ class PriorResultsReader:
         if response.status != HTTPStatus.OK:
             msg = f"the API at {self._url} answers {response.status}{_remedy(response.status)}"
             raise _PriorResultsUnavailableError(msg)
-        return _prior_results(body, emitted)
+        return prior_results_from(body, emitted)
 
 
-def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
+def prior_results_from(body: bytes, emitted: EmittedAgenda) -> PriorResults:
+    """What a progress document, as the API gives it, says that earlier attempts left.
+
+    Raises:
+        _PriorResultsUnavailableError: If it cannot be read, or has not reached the attempt.
+    """
     try:
         progress = _PROGRESS.decode(body)
     except msgspec.DecodeError as error:
