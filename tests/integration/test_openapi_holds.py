@@ -11,7 +11,7 @@ from real_api import DEFINITIONS, fill, real_api
 
 from pop_stream.client import Client
 
-pytestmark = pytest.mark.timeout(290)
+pytestmark = pytest.mark.timeout(580)
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, create_model
 
 from pop_stream.model.definitions import KINDS, Kind, Mappers
+from pop_stream.model.insight_options import HealthScaling
 from pop_stream.model.retry import Backoff
 from pop_stream.model.revisions import VersionedDefinition
+from pop_stream.model.split import Split
 from pop_stream.model.template import ParamName, TemplateParam
+from pop_stream.model.trigger import Trigger
 
 Name = Literal["Customer", "Pool", "Insight", "Template", "Schedule"]
 
@@ -115,15 +118,28 @@ def _patch_of(part: type) -> Any:  # noqa: ANN401  # a type made here
     """A patch reaches into objects too."""
     schema = TypeAdapter(part).json_schema()
     if schema.pop("$defs", None):  # JsonValue, which is any JSON
-        for one in schema["properties"].values():
-            one.pop("$ref", None)
+        _drop_references(schema)
     _as_patch(schema)
     return Annotated[Any, WithJsonSchema(schema)]
+
+
+def _drop_references(schema: Any) -> None:  # noqa: ANN401  # any part of a schema
+    """Let whatever is referred to be anything."""
+    if isinstance(schema, dict):
+        schema.pop("$ref", None)
+        for one in schema.values():
+            _drop_references(one)
+    elif isinstance(schema, list):
+        for one in schema:
+            _drop_references(one)
 
 
 _INNER_PATCHES: Final[dict[str, Any]] = {
     "mappers": _patch_of(Mappers),
     "backoff": _patch_of(Backoff),
+    "health": _patch_of(HealthScaling),
+    "split": _patch_of(Split),
+    "trigger": _patch_of(Trigger),
 }
 
 DEFINED: Final = {kind: _stored_model(kind) for kind in KINDS}

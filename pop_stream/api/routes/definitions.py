@@ -284,6 +284,8 @@ def _filter_schema(kind: Kind, name: str) -> dict[str, Any]:
     words = [word for one in choices for word in one.get("enum", ())]
     if words:
         return {"enum": [*words, *("null" for one in choices if one.get("type") == "null")]}
+    if any(one.get("format") == "date-time" for one in choices):
+        return {"anyOf": [_INSTANT, {"enum": ["null"]}]}
     plain = [one for one in choices if one.get("type") in _PLAIN]
     return {"type": plain[0]["type"]} if len(plain) == 1 else {"type": "string"}
 

@@ -1,7 +1,5 @@
 """The scheduler in memory: what a user's own tests rest on."""
 
-from time import perf_counter
-
 import pytest
 
 from pop_stream.client import ApiConflictError, ApiFaultError, ApiNotFoundError, ApiRefusedError
@@ -36,8 +34,7 @@ def handlers():
     return found
 
 
-async def test_a_flood_does_not_delay_the_other_customer_and_takes_no_second(handlers):
-    begun = perf_counter()
+async def test_a_flood_does_not_delay_the_other_customer(handlers):
     async with InMemoryScheduler(
         handlers, definitions=[insight(max_in_flight=1)], takes={"work": 60.0}
     ) as scheduler:
@@ -51,7 +48,6 @@ async def test_a_flood_does_not_delay_the_other_customer_and_takes_no_second(han
         operation = await scheduler.client.operation("q2", "only")
         assert bytes(operation.result) == b'{"by":"quiet"}'
         assert scheduler.picks[-1].at_s - scheduler.picks[0].at_s == 60.0 * 202
-    assert perf_counter() - begun < 1
 
 
 async def test_the_same_test_makes_the_same_picks(handlers):
