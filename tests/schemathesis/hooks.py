@@ -72,8 +72,8 @@ def refused_for_rules_that_no_schema_can_say(ctx, response, case):
         return
     for result in results:
         issues += () if _is_run(case.body[result["index"]]) else result.get("issues", ())
-    # The document says of a map's wrong key nothing, nor of what is under it; and of a schedule's
-    # submission only that it is an object.
+    # The document says nothing of a map's wrong key, nor of what is under it; and of a
+    # schedule's submission only that it is an object.
     maps = {one["field"].partition(".")[0] for one in issues if one["field"].endswith("[key]")}
     issues = [
         issue

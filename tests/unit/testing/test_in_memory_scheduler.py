@@ -1,5 +1,8 @@
 """The scheduler in memory: what a user's own tests rest on."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pop_stream.client import ApiConflictError, ApiFaultError, ApiNotFoundError, ApiRefusedError
@@ -188,3 +191,11 @@ def test_durations_and_runners_are_checked(handlers):
         InMemoryScheduler(handlers, takes={"work": -1})
     with pytest.raises(ValueError, match="runners"):
         InMemoryScheduler(handlers, runners=0)
+
+
+async def test_the_example_of_the_guide_passes_as_printed():
+    guide = Path(__file__).parents[3] / "docs" / "how-to" / "test-your-handlers.md"
+    [example] = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    found = {}
+    exec(compile(example, guide.name, "exec"), found)  # noqa: S102  # our own documentation
+    await found["test_a_flood_does_not_delay_the_other_customer"]()
