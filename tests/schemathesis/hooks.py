@@ -36,9 +36,11 @@ RULES = re.compile(
     r"|is not below \w+ "  # two bounds of a scale
     r"|is no time zone of the IANA database"
     r"|its runs are not divided"
-    r"|neither key nor fields|goes with|needs "  # how fields of one object belong together
+    r"|neither key nor fields|go together|acts on what waits"  # fields of one object
+    r"|says how an agenda or a link has ended"
     r"|names no letters"
-    r"|give exactly one of"
+    r"|(give|set) exactly one of"
+    r"|has \d+ fields; give five|is no recurrence rule"
     r"|is before first|occurrences; give a range"
     r"|say whose waits the signal ends"
     r"|the field \w+ cannot be used|cannot be used: "  # a cron expression, a recurrence rule
@@ -48,6 +50,7 @@ RULES = re.compile(
     r"|must be the schedule's owner|name the customer whose work it is"
     r"|is neither a day"
     r"|by \w+: give|is listed twice|the agenda has nothing there"
+    r"|ends in s: name it in the singular|is that of periods"
     r"|holds a NUL character"  # it may stand in any text, however deep
     r"|holds a character that no text can"
 )
