@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import typer
 
-from pop_stream.api_models.stats import StatsPage, UsagePage
 from pop_stream.cli.calling import with_api
 from pop_stream.cli.output import JsonFlag, console, emit, table
 from pop_stream.operations.errors import UsageError
-from pop_stream.ports.stats import StatsGroup
+
+if TYPE_CHECKING:
+    from pop_stream.api_models.stats import StatsPage, UsagePage
+    from pop_stream.ports.stats import StatsGroup
 
 From = Annotated[datetime | None, typer.Option("--from", help="Beginning of the range, UTC.")]
 Before = Annotated[
@@ -26,7 +28,10 @@ Offset = Annotated[int, typer.Option(min=0, help="Rows to leave out first.")]
 def stats(  # noqa: PLR0913, PLR0917  # each is an option
     group: Annotated[
         list[str] | None,
-        typer.Option(help=f"Of {', '.join(get_args(StatsGroup))}; may be given again."),
+        typer.Option(
+            help="Of hour, day, month, insight_id, customer_id, template_id, operation_type; "
+            "may be given again."
+        ),
     ] = None,
     customer: Customers = None,
     insight: Annotated[list[str] | None, typer.Option(help="Only these insights.")] = None,
@@ -87,13 +92,14 @@ def usage(  # noqa: PLR0913, PLR0917  # each is an option
 
 COMMANDS: Final = (stats, usage)
 
-_KNOWN: Final[Sequence[StatsGroup]] = get_args(StatsGroup)
 
+def _groups(named: Sequence[str]) -> "Sequence[StatsGroup]":
+    from pop_stream.ports.stats import StatsGroup
 
-def _groups(named: Sequence[str]) -> Sequence[StatsGroup]:
-    found: list[StatsGroup] = [one for name in named for one in _KNOWN if one == name]
+    known: Sequence[StatsGroup] = get_args(StatsGroup)
+    found: list[StatsGroup] = [one for name in named for one in known if one == name]
     if len(found) < len(named):
-        msg = f"--group: is one of {', '.join(_KNOWN)}"
+        msg = f"--group: is one of {', '.join(known)}"
         raise UsageError(msg)
     return found
 
@@ -102,7 +108,7 @@ def _utc(at: datetime | None) -> datetime | None:
     return at if at is None or at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _show_stats(page: StatsPage, groups: Sequence[StatsGroup]) -> None:
+def _show_stats(page: "StatsPage", groups: "Sequence[StatsGroup]") -> None:
     measures = ("ended", "failed", "attempts", "worker_s", "mean_s", "wait p90", "run p90")
     rows = [
         [
@@ -120,7 +126,7 @@ def _show_stats(page: StatsPage, groups: Sequence[StatsGroup]) -> None:
     console().print(table((*groups, *measures), rows))
 
 
-def _show_usage(page: UsagePage) -> None:
+def _show_usage(page: "UsagePage") -> None:
     states = ("succeeded", "failed", "cancelled", "expired", "refused")
     rows = [
         [
