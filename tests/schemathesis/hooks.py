@@ -37,7 +37,7 @@ RULES = re.compile(
     r"|is no time zone of the IANA database"
     r"|its runs are not divided"
     r"|neither key nor fields|go together|acts on what waits"  # fields of one object
-    r"|says how an agenda or a link has ended"
+    r"|says how an agenda or a link has ended|needs wait_for|wait_for holds the agenda already"
     r"|names no letters"
     r"|(give|set) exactly one of"
     r"|has \d+ fields; give five|is no recurrence rule"

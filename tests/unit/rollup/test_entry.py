@@ -15,6 +15,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaEmitted,
     AgendaFailed,
     AgendaRefused,
+    AgendaResolved,
     AgendaRestarted,
 )
 from pop_stream.policy.ingress.signature import RecordSigner
@@ -33,7 +34,11 @@ SIGNED = (
     AgendaRefused(agenda_id="a1", at=NOW, issues=(), customer_id="acme", agenda=Raw(b"{}")),
     AgendaCommanded(agenda_id="a1", at=NOW, insight_id="files", action="cancel"),
     AgendaRestarted(agenda_id="a1", at=NOW, insight_id="files", attempt=2, routed=Raw(b"{}")),
-)
+    AgendaResolved(
+        agenda_id="a1", at=NOW, insight_id="files", attempt=1, operation="a",
+        outcome="succeeded",
+    ),
+)  # fmt: skip
 
 
 def record(value, *, partition=0, offset=7, headers=()):
