@@ -33,6 +33,7 @@ PATIENCE_S = 60
 REPORTED_S = 1.0  # two reports and two reads
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
 LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4)
+SMALL = Insight(id="small", mappers=Mappers(operation_types=("few",)), target=4)
 SHALLOW = Insight(
     id="shallow", mappers=Mappers(operation_types=("rare",)), max_ready=10, paused=True
 )
@@ -125,7 +126,7 @@ async def world(servers, tmp_path_factory):
         publisher = await enter(connections.publisher(settings, client_id="test"))
         few = [Customer(id=f"few-{n}", max_ready=20, paused=True) for n in range(3)]
         slow = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)
-        defined = [MEDIA, LARGE, SHALLOW, *few, slow]
+        defined = [MEDIA, LARGE, SMALL, SHALLOW, *few, slow]
         names = Topics(settings.topic_prefix)
         await publish_definitions(publisher, names, defined, Definitions())
         stop = asyncio.Event()
@@ -264,4 +265,5 @@ async def test_a_full_scheduler_closes_its_large_insights(world):
         assert (status, got["code"], "Retry-After" in headers) == (503, "insight_full", True)
         assert (got["insight_id"], got["limit"]) == ("large", 300)
         assert got["present"] >= 300
-        assert (await world.post(1, "other", 1))[1] == 202
+        _, status, got, _ = await world.post(1, "other", 1, "few")
+        assert status == 202, got["detail"]
