@@ -49,19 +49,17 @@ class SubmissionValidator:
         rankers: Mapping[str, RankFunction] = MappingProxyType({}),
         now: Callable[[], datetime | None] = lambda: None,
     ) -> None:
-        self._policies = policies
-        self._rankers = rankers
         self._now = now
         self._definitions = definitions
         self._new_id = new_id
-        self._largest = largest
-        self._defined_only = defined_only
         self.resolvers = resolvers
         self._admission = Admission(
             Definitions(),
             max_agenda_bytes=largest,
             defined_customers_only=defined_only,
+            resolvers=resolvers,
             policies=policies,
+            rankers=rankers,
         )
 
     def validate(
@@ -148,17 +146,7 @@ class SubmissionValidator:
 
     @property
     def _current(self) -> Admission:
-        current = self._definitions.current
-        if current is not self._admission.definitions:
-            self._admission = Admission(
-                current,
-                max_agenda_bytes=self._largest,
-                defined_customers_only=self._defined_only,
-                before=self._admission,
-                resolvers=self.resolvers,
-                policies=self._policies,
-                rankers=self._rankers,
-            )
+        self._admission = self._admission.following(self._definitions.current)
         return self._admission
 
 
