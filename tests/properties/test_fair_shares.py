@@ -629,6 +629,24 @@ STEPS = ["push", "push", "pick", "pick", "run", "settle", "withdraw", "reshare",
     algorithm="round_robin",
     step_s=5.0,
 )
+@example(  # what a lone key's agenda took is not counted
+    steps=[("push", "a", 1), ("pick", "a", 1), ("run", "a", 1), ("reload", "a", 1)],
+    algorithm="weighted_fair",
+    step_s=None,
+)
+@example(  # what a heartbeat tells of one of two keys is kept
+    steps=[
+        *[("push", "a", 1), ("push", "a", 2), ("pick", "a", 1), ("pick", "a", 1)],
+        *[("run", "a", 9), ("reload", "a", 1), ("push", "a", 3), ("pick", "a", 1)],
+    ],
+    algorithm="weighted_fair",
+    step_s=None,
+)
+@example(  # a weight that has yet to act is kept
+    steps=[("push", "a", 1), ("reshare", "a", 1), ("reload", "a", 1)],
+    algorithm="weighted_fair",
+    step_s=None,
+)
 def test_what_goes_on_from_kept_state_chooses_the_same(steps, algorithm, step_s):
     worlds = [World(algorithm=algorithm, step_s=step_s) for _ in range(2)]
     for number, step in enumerate(steps):

@@ -33,6 +33,7 @@ AWAITED = {
     "puller/handlers/command.py": "the operation waits for its program",
     "scheduler/faust/worker.py": "`run` waits for the first of them, and ends the process",
     "scheduler/state/changelog.py": "`wait_failed`, for which the scheduler waits",
+    "testing/runners.py": "`wait` waits for the handlers that were called",
     "webhooks/sender.py": "the next look at the outbox raises what a try died of",
 }
 """Who sees the end of tasks that are in no task group, by file of the product."""

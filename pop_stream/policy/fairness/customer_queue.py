@@ -235,7 +235,13 @@ class CustomerQueue:
 
     def replace(self, key: str, before: Reservation, after: Reservation) -> None:
         """An agenda that is out counts as more than before."""
-        self._keys[key].account.replace(before, after)
+        account = self._keys[key].account
+        last = account.last
+        account.replace(before, after)
+        if self._are_counted:
+            self._moved.add(key)
+        else:
+            account.last = last
         self._put(key)
 
     def settle(self, key: str, reservation: Reservation, delivered_s: float) -> None:
