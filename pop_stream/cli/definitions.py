@@ -1,4 +1,4 @@
-"""`pop-stream customer|pool|insight|template|schedules …`: what is defined, by the API."""
+"""`pop-stream customer|pool|insight|template|schedules|rules …`: what is defined."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -22,6 +22,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "insight": ("id", "title", "algorithm", "precedence", "target", "pool", "paused"),
     "template": ("id", "title", "owner", "visibility", "version"),
     "schedule": ("id", "title", "trigger", "timezone", "owner", "paused"),
+    "rule": ("id", "title", "topic", "max_per_s", "owner", "paused"),
 }
 
 Id = Annotated[str, typer.Argument(metavar="ID")]
@@ -269,5 +270,6 @@ GROUPS: Final = (
     _health(_group("insight")),
     _runs(_group("template")),
     _timing(_group("schedule", "schedules")),
+    _group("rule", "rules"),
 )
 """One group of commands per kind."""

@@ -75,7 +75,7 @@ def schemas() -> dict[str, Schema]:
             carried(ReadyEvent | list[ReadyEvent]),
         ),
         "definitions.json": _titled(
-            "A customer, insight, pool, template or schedule; the record's key says which",
+            "A customer, insight, pool, template, schedule or rule, as the key says",
             TypeAdapter(Definition).json_schema(),
         ),
         "occasions.json": _titled("What happened about a schedule", _of(OccasionEvent)),

@@ -27,6 +27,7 @@ from pop_stream.client.stats import StatsCalls
 from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
 from pop_stream.client.waits import OperationCalls, SignalCalls
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
+from pop_stream.model.rule import Rule
 from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate, TemplateCall
 
@@ -334,6 +335,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         insights: Definitions of insights, and their queues.
         templates: Definitions of agenda templates, and their runs.
         schedules: Definitions of schedules, and what is due of them.
+        rules: Definitions of rules.
         keys: API keys.
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
@@ -362,6 +364,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.insights = InsightCalls(transport)
         self.templates = TemplateCalls(transport)
         self.schedules = ScheduleCalls(transport)
+        self.rules = DefinitionCalls(transport, "rules", Rule)
         self.keys = KeyCalls(transport)
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)

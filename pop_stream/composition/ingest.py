@@ -18,6 +18,7 @@ from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
 from pop_stream.telemetry.process import part_registry
 from pop_stream.telemetry.server import serve_metrics
+from pop_stream.timekeeper.rule_runner import RuleRunner
 from pop_stream.timekeeper.timekeeper import Timekeeper
 
 
@@ -43,8 +44,8 @@ async def open_sender_authenticator(
 @asynccontextmanager
 async def open_timekeeper(
     settings: Settings, definitions: DefinitionFollower, policies: Sequence[AdmissionPolicy]
-) -> AsyncIterator[Timekeeper]:
-    """What fires schedules, with a publisher of its own."""
+) -> AsyncIterator[tuple[Timekeeper, RuleRunner]]:
+    """What fires schedules and rules, with a publisher of its own."""
     admission = Admission(
         definitions.current,
         max_agenda_bytes=settings.max_agenda_bytes,
@@ -53,7 +54,8 @@ async def open_timekeeper(
         rankers=operator_rankers(),
     )
     async with connections.publisher(settings, client_id="timekeeper") as publisher:
-        yield Timekeeper(settings, publisher, definitions, WallClock(), admission)
+        ports = (settings, publisher, definitions, WallClock(), admission)
+        yield Timekeeper(*ports), RuleRunner(*ports)
 
 
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
@@ -77,7 +79,7 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
             rankers=operator_rankers(),
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
-        timekeeper = await enter(open_timekeeper(settings, definitions, policies))
+        timekeeper, rules = await enter(open_timekeeper(settings, definitions, policies))
         host, port = settings.metrics_host, settings.metrics_port
         await enter(
             serve_metrics(part_registry(), host, port, is_ready=lambda: not stop.is_set())
@@ -86,3 +88,4 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
             tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))
             tasks.create_task(timekeeper.run(stop))
+            tasks.create_task(rules.run(stop))

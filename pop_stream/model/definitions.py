@@ -26,6 +26,7 @@ from pop_stream.model.insight_options import HealthScaling, Ranker
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.references import find as find_references
 from pop_stream.model.retry import Backoff
+from pop_stream.model.rule import Rule
 from pop_stream.model.schedule import Schedule
 from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.template import AgendaTemplate
@@ -235,9 +236,9 @@ class Insight(SharedDefinition, AdmissionFields, PayloadFields):
         return self
 
 
-Definition = Customer | Insight | ResourcePool | AgendaTemplate | Schedule
+Definition = Customer | Insight | ResourcePool | AgendaTemplate | Schedule | Rule
 
-Kind = Literal["customer", "insight", "pool", "template", "schedule"]
+Kind = Literal["customer", "insight", "pool", "template", "schedule", "rule"]
 
 KINDS: Final[Mapping[Kind, type[Definition]]] = {
     "customer": Customer,
@@ -245,6 +246,7 @@ KINDS: Final[Mapping[Kind, type[Definition]]] = {
     "pool": ResourcePool,
     "template": AgendaTemplate,
     "schedule": Schedule,
+    "rule": Rule,
 }
 """What may be defined, by the word that keys and tables use for it."""
 
@@ -277,6 +279,7 @@ class Definitions:
     pools: Mapping[str, ResourcePool] = field(default_factory=dict)
     templates: Mapping[str, VersionedTemplate] = field(default_factory=dict)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     version: int = 0
 
     @property
@@ -291,7 +294,7 @@ class Definitions:
         templates = (one.template for one in self.templates.values())
         pools, insights = self.pools.values(), self.insights.values()
         customers, schedules = self.customers.values(), self.schedules.values()
-        return (*pools, *insights, *customers, *templates, *schedules)
+        return (*pools, *insights, *customers, *templates, *schedules, *self.rules.values())
 
     def customer(self, customer_id: CustomerId) -> Customer:
         """The customer's definition, or the defaults for one that has none."""
@@ -339,7 +342,7 @@ class Definitions:
         return replace(self, **changed) if changed else self
 
     def decides_like(self, other: "Definitions") -> bool:
-        """Whether nothing was changed between the two but templates and schedules."""
+        """Whether nothing was changed between the two but templates, schedules and rules."""
         return (
             self.customers is other.customers
             and self.insights is other.insights
@@ -445,7 +448,7 @@ def references_of(definition: Definition) -> Iterator[tuple[str, str]]:
             if pool is not None:
                 yield "pool", f"pool/{pool}"
         case _:
-            pass  # pools, templates and schedules need nothing
+            pass  # pools, templates, schedules and rules need nothing
 
 
 def deletion_blocked_by(definition: Definition) -> list[str]:
@@ -457,8 +460,11 @@ def deletion_blocked_by(definition: Definition) -> list[str]:
     keys = [key for _, key in references_of(definition)]
     if isinstance(definition, SharedDefinition) and definition.owner is not None:
         keys.append(f"customer/{definition.owner}")
-    if isinstance(definition, AgendaTemplate | Schedule):
-        made = definition.submission if isinstance(definition, Schedule) else definition.agenda
+    if isinstance(definition, AgendaTemplate | Schedule | Rule):
+        if isinstance(definition, AgendaTemplate):
+            made = definition.agenda
+        else:
+            made = definition.submission
         customer_id = made.get("customer_id")
         if isinstance(customer_id, str) and not find_references(customer_id):
             keys.append(f"customer/{customer_id}")

@@ -360,7 +360,7 @@ create table definitions (
     updated_at timestamptz      not null default now(),
     constraint definitions_pkey primary key (kind, id),
     constraint definitions_kind_known check (
-        kind in ('customer', 'insight', 'pool', 'template', 'schedule')
+        kind in ('customer', 'insight', 'pool', 'template', 'schedule', 'rule')
     ),
     constraint definitions_visibility_known check (visibility in ('owner', 'allowed', 'global'))
 );

@@ -36,6 +36,7 @@ mappers = { operation_types = ["http"] }
 """
 AGENDA = {"customer_id": "acme", "operations": [{"name": "fetch", "type": "http"}]}
 TEMPLATE = {"id": "scan", "agenda": AGENDA}
+RULE = {"id": "big", "topic": "files", "submission": AGENDA}
 SCHEDULE = {"id": "tick", "trigger": {"every_s": 3600}, "submission": AGENDA}
 
 
@@ -140,6 +141,7 @@ async def _definitions(client):
         ),
         ("Template", client.templates, TEMPLATE | {"id": "new"}, {"title": "new"}),
         ("Schedule", client.schedules, SCHEDULE | {"id": "new"}, {"title": "new"}),
+        ("Rule", client.rules, RULE | {"id": "new"}, {"title": "new"}),
     ]
     for name, calls, definition, change in kinds:
         made = await calls.create(definition)

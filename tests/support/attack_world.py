@@ -28,6 +28,7 @@ from pop_stream.model.definitions import (
     VersionedTemplate,
 )
 from pop_stream.model.identity import Role
+from pop_stream.model.rule import Rule as ListeningRule
 from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.settings import Settings
@@ -75,6 +76,7 @@ OBJECTS = {
         "global": "s-global",
         "foreign": "s-foreign",
     },
+    "rule_id": {"own": "r-own", "foreign": "r-foreign"},
     "customer_id": {"own": "acme", "foreign": "beta"},
     "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
     "letter_id": {"own": "0" * 20, "foreign": "f" * 20},
@@ -170,12 +172,20 @@ async def open_world(*, customers=("acme",), timing=QUICK, **changes):
             },
         )
     ]  # fmt: skip
+    rules = [
+        ListeningRule.model_validate({"topic": "files", **one})
+        for one in (
+            {"id": "r-own", "owner": "acme", "submission": WORK},
+            {"id": "r-foreign", "owner": "beta", "submission": {**WORK, "customer_id": "beta"}},
+        )
+    ]
     known = Definitions(
         customers={one: Customer(id=one) for one in ("acme", "beta")},
         insights={one.id: one for one in insights},
         pools={"p-operators": ResourcePool(id="p-operators", max_in_flight=1)},
         templates={one.id: VersionedTemplate(one, 1) for one in templates},
         schedules={one.id: one for one in schedules},
+        rules={one.id: one for one in rules},
     )
     behind.definitions.current = known
     behind = replace(behind, definition_store=MemoryDefinitions(*known.all()))
@@ -247,7 +257,7 @@ RULES_OF = {
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",
-        "getSchedule", "getScheduleNext", "getScheduleProgress",
+        "getSchedule", "getScheduleNext", "getScheduleProgress", "getRule",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
@@ -264,7 +274,7 @@ RULES_OF = {
     **_rules("judges", SUBMIT, "submitAgendas", "giveSignal"),
     **_rules(
         "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
-        "listTemplates", "listSchedules", "getScheduleVersion",
+        "listTemplates", "listSchedules", "getScheduleVersion", "listRules", "getRuleVersion",
         "getCustomerVersion", "getInsightVersion", "getPoolVersion",
         "getTemplateVersion", "explainPlacementOf", "getCaller", "listDeadLetters",
         "countDeadLetters", "getStats", "getUsage", "listSignals",
@@ -282,12 +292,14 @@ RULES_OF = {
         "patchCustomer",
         "deleteCustomer", "createInsight", "putInsight", "patchInsight", "deleteInsight",
         "createPool", "putPool", "patchPool", "deletePool",
+        "createRule", "putRule", "patchRule", "deleteRule",
     ),
 }  # fmt: skip
 """By operation; a route that is not in here fails `test_every_route_has_a_rule`."""
 
 WHO = {"puller_id": "w1"}
 WORK = {"customer_id": "acme", "operations": AGENDA["operations"]}
+LISTENING = {"topic": "files", "submission": WORK}
 TIMED = {"trigger": {"every_s": 60}, "submission": WORK}
 BODIES = {
     "submitAgendas": WORK,
@@ -315,6 +327,8 @@ BODIES = {
     "createCustomer": {"id": "gamma"},
     "createInsight": {"id": "gamma"},
     "createPool": {"id": "gamma", "max_in_flight": 1},
+    "createRule": {"id": "gamma", **LISTENING},
+    "putRule": LISTENING,
     "putPool": {"max_in_flight": 1},
     "forecastWeights": {"weights": {"acme": 2}},
 }

@@ -13,7 +13,7 @@ from pop_stream.model.split import Split
 from pop_stream.model.template import ParamName, TemplateParam
 from pop_stream.model.trigger import Trigger
 
-Name = Literal["Customer", "Pool", "Insight", "Template", "Schedule"]
+Name = Literal["Customer", "Pool", "Insight", "Template", "Schedule", "Rule"]
 
 NAMES: Final[dict[Kind, Name]] = {
     "customer": "Customer",
@@ -21,6 +21,7 @@ NAMES: Final[dict[Kind, Name]] = {
     "insight": "Insight",
     "template": "Template",
     "schedule": "Schedule",
+    "rule": "Rule",
 }
 
 _STORED_FIELDS: Final[dict[str, Any]] = {

@@ -48,6 +48,7 @@ PATHS: Final[Mapping[Kind, str]] = {
     "insight": "/v1/insights",
     "template": "/v1/agenda-templates",
     "schedule": "/v1/schedules",
+    "rule": "/v1/rules",
 }
 
 

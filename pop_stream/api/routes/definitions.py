@@ -68,6 +68,7 @@ _PLURALS: Final[Mapping[Kind, str]] = {
     "insight": "Insights",
     "template": "Templates",
     "schedule": "Schedules",
+    "rule": "Rules",
 }
 
 _ERRORS: Final = (

@@ -1,0 +1,173 @@
+"""Rules on real servers: what fits is run once, whoever dies meanwhile."""
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession
+from aiokafka.admin import NewTopic
+from deadlines import within
+from ledger_world import parts, running_ledger_world
+from part_processes import process
+from parts_in_process import all_but_pullers
+from puller_world import serving
+
+from pop_stream.composition.rollup import run_rollup
+from pop_stream.composition.scheduler import run_scheduler
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.definitions import publish_definitions
+from pop_stream.kafka.errors import KafkaError
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions, Insight, Mappers
+from pop_stream.model.rule import Rule
+from pop_stream.model.template import AgendaTemplate
+from pop_stream.ports.publisher import Record
+from pop_stream.ports.records import TopicPartition
+from pop_stream.puller import Puller
+
+PATIENCE_S = 60
+MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=1)
+LARGE = {"type": "object", "required": ["size"], "properties": {"size": {"minimum": 10}}}
+TEMPLATE = AgendaTemplate(
+    id="scan",
+    agenda={
+        "customer_id": "acme",
+        "operations": [{"name": "a", "type": "noop", "payload": "@<pop.payload::>"}],
+    },
+)
+
+
+@pytest_asyncio.fixture
+async def world(settings, tmp_path):
+    async with running_ledger_world(settings, tmp_path, MEDIA) as world:
+        yield world
+
+
+@pytest_asyncio.fixture
+async def topic(world):
+    name = f"files-{world.settings.topic_prefix.strip('.')}"
+    admin = clients.admin(world.settings, client_id="test")
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])
+    finally:
+        await admin.close()
+    return name
+
+
+def rule(topic, **fields):
+    submission = {
+        "template_id": "scan",
+        "customer_id": "acme",
+        "payload": "@<pop.event::/value>",
+    }
+    defaults = {"start": "earliest", "max_per_s": 100, "where": LARGE, "submission": submission}
+    return Rule.model_validate({"id": "big", "topic": topic, **defaults, **fields})
+
+
+async def define(world, *definitions):
+    async with connections.publisher(world.settings, client_id="test") as publisher:
+        names = Topics(world.settings.topic_prefix)
+        await publish_definitions(publisher, names, [*definitions], Definitions())
+
+
+async def write(world, topic, sizes, headers=()):
+    async with connections.publisher(world.settings, client_id="test") as publisher:
+        await publisher.publish(
+            [
+                Record(
+                    topic,
+                    str(one).encode(),
+                    json.dumps({"size": one}).encode(),
+                    one % 2,
+                    headers,
+                )
+                for one in sizes
+            ]
+        )
+
+
+class Scanned:
+    """A puller that keeps what it ran: the size that each agenda is about."""
+
+    def __init__(self, settings):
+        self.runs = []
+        self.puller = Puller("media", settings=settings)
+        self.puller.handler("noop")(self.run)
+
+    async def run(self, call):
+        self.runs.append((call.agenda_id, call.payload["size"]))
+
+    async def until(self, count):
+        async with within(PATIENCE_S):
+            while len(self.runs) < count:  # noqa: ASYNC110  # the puller runs beside
+                await asyncio.sleep(0.02)
+
+
+async def test_what_fits_runs_a_template_once_also_if_it_is_fired_again(world, topic):
+    """The crash between firing and commit: what was fired is fired again, and placed once."""
+    seen = Scanned(world.settings)
+    await write(world, topic, [1, 10, 2, 11, 12])
+    async with parts(world.settings, run_scheduler, run_rollup), serving(seen.puller):
+        await define(world, TEMPLATE, rule(topic))
+        async with process("run_ingest", world.settings):
+            await seen.until(3)
+        group = Topics(world.settings.topic_prefix).group("rule.big")
+        await rewind(world, topic, group)
+        async with process("run_ingest", world.settings):
+            await write(world, topic, [20, 21])
+            await seen.until(5)
+    assert sorted(size for _, size in seen.runs) == [10, 11, 12, 20, 21]
+    assert all(agenda_id.startswith("big.") for agenda_id, _ in seen.runs)
+
+
+async def rewind(world, topic, group):
+    """Take back what the group has committed, as if it had crashed before."""
+    reader = clients.consumer(world.settings, client_id="test", group_id=group)
+    partitions = [TopicPartition(topic, number) for number in (0, 1)]
+    async with reader:
+        reader.assign(partitions)
+        async with within(PATIENCE_S):
+            while [await reader.committed(one) for one in partitions] != [0, 0]:
+                with suppress(KafkaError):  # until the killed member has left the group
+                    await reader.commit(dict.fromkeys(partitions, 0))
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(240)
+async def test_nothing_is_lost_or_run_twice_if_the_process_is_killed(world, topic):
+    seen = Scanned(world.settings)
+    async with parts(world.settings, run_scheduler, run_rollup), serving(seen.puller):
+        await define(world, TEMPLATE, rule(topic, max_per_s=20))
+        await write(world, topic, range(10, 110))
+        for runs in (20, 50):
+            async with process("run_ingest", world.settings) as first:
+                await seen.until(runs)
+                first.send_signal(signal.SIGKILL)
+        async with process("run_ingest", world.settings):
+            await seen.until(100)
+    sizes = Counter(size for _, size in seen.runs)
+    assert set(sizes) == set(range(10, 110))
+    assert set(sizes.values()) == {1}
+
+
+async def test_one_rule_too_deep_is_refused_and_says_so(world, topic):
+    headers = (
+        ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()),
+        ("tracestate", b"pop=hops:5"),
+    )
+    one = rule(topic)
+    async with all_but_pullers(world.settings, within_s=2 * PATIENCE_S) as url:
+        await define(world, TEMPLATE, one)
+        await write(world, topic, [10], headers)
+        async with ClientSession(url) as session, within(PATIENCE_S):
+            path = f"/v1/agendas/big.{one.source_id(0)}-0"
+            while (answer := await session.get(path)).status == 404:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            body = await answer.json()
+    assert body["state"] == "refused"
+    assert body["issues"][0]["field"] == "hops"

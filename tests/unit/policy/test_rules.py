@@ -1,0 +1,107 @@
+"""Rules: which records lead to an agenda, what it is, and where a chain ends."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pop_stream.model.definitions import decode_definition, encode_definition
+from pop_stream.model.errors import SubmissionError
+from pop_stream.model.rule import Rule
+from pop_stream.model.trace import Trace
+from pop_stream.policy.rules import RuleFiring, SourceRecord, hops_of, match
+
+SUBMISSION = {
+    "customer_id": "acme",
+    "operations": [{"name": "a", "type": "noop", "payload": "@<pop.event::/value>"}],
+}
+LARGE = {"type": "object", "required": ["size"], "properties": {"size": {"minimum": 10}}}
+
+
+def rule(**fields):
+    return Rule.model_validate(
+        {"id": "big", "topic": "files", "submission": SUBMISSION, **fields}
+    )
+
+
+def record(value=None, *, offset=7, partition=2, **fields):
+    raw = json.dumps(value).encode()
+    return SourceRecord(
+        **{"topic": "files", "partition": partition, "offset": offset, "value": raw, **fields}
+    )
+
+
+def test_only_what_fits_leads_to_an_agenda_of_the_record():
+    large = rule(where=LARGE)
+    assert match(large, record({"size": 9})) == "filtered"
+    assert match(large, record(None)) == "filtered"
+    broken = SourceRecord(topic="files", partition=0, offset=0, value=b"{")
+    assert match(large, broken) == "unreadable"
+    body = match(large, record({"size": 10}, key=b"k")).body()
+    assert body["operations"][0]["payload"] == {"size": 10}
+    assert body["link_id"] == "big"
+    assert body["series"]["position"] == 7
+
+
+@given(st.text(max_size=40), st.integers(0, 2**50), st.integers(0, 10_000))
+def test_whatever_a_record_holds_it_is_data_and_its_agenda_is_the_same_each_time(
+    text, offset, partition
+):
+    first, second = (
+        match(rule(), record(text, offset=offset, partition=partition)) for _ in range(2)
+    )
+    assert first.body() == second.body()
+    assert first.trace == second.trace
+    other = match(rule(), record(text, offset=offset + 1, partition=partition))
+    assert other.agenda_id != first.agenda_id
+    assert other.series.id == first.series.id
+
+
+@given(st.integers(1, 20))
+def test_a_chain_ends_at_its_depth(most):
+    headers, agendas = (), 0
+    while True:
+        firing = match(rule(max_hops=most), record(1, offset=agendas, headers=headers))
+        assert isinstance(firing, RuleFiring)
+        assert hops_of(firing.trace) == firing.hops == agendas + 1
+        if firing.hops > most:
+            with pytest.raises(SubmissionError, match="max_hops"):
+                firing.body()
+            break
+        assert firing.body()["id"] == firing.agenda_id
+        agendas += 1
+        headers = tuple((name, one.encode()) for name, one in firing.trace.headers.items())
+    assert agendas == most
+
+
+def test_what_others_have_in_a_trace_stays():
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    headers = (("traceparent", parent.encode()), ("tracestate", b"x=1,pop=hops:2,y=2"))
+    trace = match(rule(), record(1, headers=headers)).trace
+    assert trace == Trace(traceparent=parent, tracestate="pop=hops:3,x=1,y=2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"topic": "pop.agenda-events"}, "topic of the service"),
+        ({"where": {"type": "nothing"}}, "cannot be used"),
+        ({"submission": {**SUBMISSION, "id": "x"}}, "leave it out"),
+        ({"submission": {"customer_id": "acme"}}, "template_id"),
+        ({"submission": {"operations": SUBMISSION["operations"]}}, "name the customer"),
+        ({"submission": {**SUBMISSION, "title": "@<pop.evnt::/x>"}}, "names nothing"),
+        ({"owner": "beta"}, "the rule's owner"),
+        ({"id": "x" * 61}, "at most 60"),
+        ({"max_per_s": 0}, "greater than or equal"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_said(fields, says):
+    with pytest.raises(ValidationError, match=says):
+        rule(**fields)
+
+
+def test_a_rule_survives_the_topic():
+    one = rule(where=LARGE, owner="acme")
+    assert decode_definition("rule/big", encode_definition(one)) == one
