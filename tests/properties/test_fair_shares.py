@@ -659,9 +659,18 @@ def test_what_goes_on_from_kept_state_chooses_the_same(steps, algorithm, step_s)
 
 
 def due_places(world):
-    """What all were given, by the weights that act with their next pick."""
+    """What all were given, by the weights that act with the next pick.
+
+    Until then who may not go, and was given nothing, is behind the present by another weight or
+    by none; it joins at the present.
+    """
+    flow, least = world.queue.flow, min(world.queue.presents)
     return {
-        one: structs.replace(state, weight=world.queue.flow(one).due_weight)
+        one: structs.replace(
+            state,
+            weight=flow(one).due_weight,
+            tag=state.tag if state.level else max(state.tag, least),
+        )
         for one, state in places(world).items()
     }
 
