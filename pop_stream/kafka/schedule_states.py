@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final, Self
 
+import structlog
+
 from pop_stream.background import ExitReason, background
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
@@ -15,6 +17,8 @@ from pop_stream.model.events.occasions import ScheduleState
 from pop_stream.model.events.schema_version import checked_value
 from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
+
+_log = structlog.get_logger()
 
 _CATCH_UP_TIMEOUT_S: Final = 5.0
 _FROM_THE_START: Final = datetime(1970, 1, 2, tzinfo=UTC)
@@ -50,7 +54,8 @@ class ScheduleStates:
                 async with asyncio.timeout(_CATCH_UP_TIMEOUT_S):
                     await self._follower.catch_up()
             except TimeoutError:
-                pass  # the rest comes while requests are answered
+                # The rest comes while requests are answered.
+                _log.warning("schedule_states.late", waited_s=_CATCH_UP_TIMEOUT_S)
             self._background = opening.pop_all()
         return self
 

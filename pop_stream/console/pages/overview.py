@@ -27,6 +27,12 @@ _KINDS: Final[Mapping[str, str]] = {
     "exhausted": "agendas that failed for good",
     "webhook": "webhooks that could not be delivered",
 }
+_HELD_UP: Final[Mapping[str | None, str]] = {
+    "paused": "nothing is emitted while it is paused",
+    "health": "its health lets fewer agendas run",
+}
+"""What somebody can end; a cap or a pool that is used up is work going on as it should."""
+
 _LATELY = timedelta(hours=24)
 
 
@@ -105,9 +111,9 @@ async def _attention(view: PageView, rows: list[InsightRow]) -> list[Attention]:
             if row.queue is None
         ),
         *(
-            Attention(f"{row.id}: limited by {row.queue.limited_by}", f"/insights/{row.id}")
+            Attention(f"{row.id}: {_HELD_UP[row.queue.limited_by]}", f"/insights/{row.id}")
             for row in rows
-            if row.queue is not None and row.queue.limited_by
+            if row.queue is not None and row.queue.limited_by in _HELD_UP
         ),
     ]
     found += await _ended_badly(view)

@@ -68,6 +68,23 @@ async def test_an_insight_that_does_not_answer_needs_attention(browser):
     assert "files: its scheduler does not answer" in text
 
 
+@pytest.mark.parametrize(
+    ("limited_by", "says"),
+    [
+        ("paused", "files: nothing is emitted while it is paused"),
+        ("health", "files: its health lets fewer agendas run"),
+        ("max_in_flight", None),
+        ("pool", None),
+    ],
+)
+async def test_an_insight_needs_attention_only_for_what_somebody_can_end(
+    api, browser, limited_by, says
+):
+    api.questions.by_question["files", ""] = described(limited_by=limited_by)
+    _, text = await browser.get("/ui/")
+    assert re.findall(r"files: [^<]*", text) == ([says] if says else [])
+
+
 async def test_shares_stand_beside_what_each_is_entitled_to(api, browser):
     api.questions.by_question["files", ""] = described()
     _, text = await browser.get("/ui/insights/files")
