@@ -41,6 +41,7 @@ from pop_stream.console.pages.insight import customer_queue, insight
 from pop_stream.console.pages.overview import overview
 from pop_stream.console.pages.pullers import pullers
 from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
+from pop_stream.console.pages.submit import run_template, submit
 from pop_stream.console.pages.weights import (
     forecast,
     pause_customer,
@@ -144,6 +145,7 @@ class Console:
             ("/insights/{insight_id}/customers/{customer_id}", customer_queue),
             ("/agendas", agendas),
             ("/agendas/{agenda_id}", agenda),
+            ("/submit", submit),
             ("/dead-letters", dead_letters),
             ("/dead-letters/{letter_id}", dead_letter),
             ("/pullers", pullers),
@@ -155,6 +157,7 @@ class Console:
         for path, handler in (
             ("/agendas/commands", command_all),
             ("/agendas/{agenda_id}/{action}", act),
+            ("/submit", run_template),
             ("/dead-letters/commands", command_letters),
             ("/dead-letters/{letter_id}/{action}", settle_letter),
             ("/keys", make_key),

@@ -50,6 +50,7 @@ class NavigationEntry:
 _NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "o"),
     NavigationEntry("/agendas", "Agendas", "a"),
+    NavigationEntry("/submit", "Submit", "s", role=Role.SUBMIT, operator_role=Role.SUBMIT),
     NavigationEntry("/dead-letters", "Dead letters", "d"),
     NavigationEntry("/pullers", "Pullers", "p", role=None),
     NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),

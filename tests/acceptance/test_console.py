@@ -46,6 +46,8 @@ PAGES = (
     "/ui/agendas/held",
     "/ui/agendas/none",
     "/ui/agendas?state=lost",
+    "/ui/submit",
+    "/ui/submit?template_id=trailer",
     "/ui/dead-letters",
     "/ui/dead-letters?kind=lost",
     "/ui/dead-letters/00000000000000000000",
@@ -289,6 +291,31 @@ async def test_the_queue_of_a_customer_leads_to_why_each_waits(operator):
     await expect(why).to_contain_text(asked)
     await expect(why).to_contain_text("position")
     await expect(why).to_contain_text("What would change it")
+
+
+# ---- submit ----
+
+
+async def test_a_template_is_run_by_its_form_and_what_is_wrong_is_mended_there(system):
+    async with system.viewer(ACME, java_script_enabled=False) as page:
+        await page.goto("/ui/submit")
+        await page.get_by_role("link", name="trailer").click()
+        await page.get_by_label("Reel").fill("The long voyage")
+        await page.get_by_label("seconds").fill("99")
+        await page.get_by_role("button", name="Submit", exact=True).click()
+        await expect(page.get_by_role("alert")).to_contain_text("Not submitted")
+        seconds = page.get_by_label("seconds")
+        assert await seconds.get_attribute("aria-invalid") == "true"
+        assert await page.get_by_label("Reel").input_value() == "The long voyage"
+        await seconds.fill("0")
+        await page.get_by_label("kind").select_option("full")
+        await page.get_by_role("button", name="Submit", exact=True).click()
+        await page.wait_for_url("**/ui/agendas/*?did=submit")
+        agenda_id = page.url.rpartition("/")[2].partition("?")[0]
+    await system.in_state(agenda_id, "succeeded")
+    async with system.client() as client:
+        summary = await client.agenda(agenda_id)
+    assert (summary.customer_id, summary.title) == ("acme", "Trailer of The long voyage")
 
 
 # ---- live ----
