@@ -287,15 +287,7 @@ def _form_page(
     status: HTTPStatus | None = None,
 ) -> Page:
     fields = form_fields(template, is_operator=view.is_operator)
-    at_field: dict[str, list[str]] = {one.name: [] for one in fields}
-    elsewhere: list[Issue] = []
-    for issue in issues:
-        name = _field_of(issue.field, at_field)
-        if name is None:
-            elsewhere.append(issue)
-        else:
-            at_field[name].append(issue.message)
-    filled = [FilledField(one, typed.get(one.name, ""), at_field[one.name]) for one in fields]
+    filled, elsewhere = _filled(fields, typed, issues)
     if status is None:
         status = HTTPStatus.UNPROCESSABLE_ENTITY if issues else HTTPStatus.OK
     return Page(
@@ -318,6 +310,22 @@ def _form_page(
         },
         status=status,
     )
+
+
+def _filled(
+    fields: Sequence[FormField], typed: Mapping[str, str], issues: Sequence[Issue]
+) -> tuple[Sequence[FilledField], Sequence[Issue]]:
+    """The fields with what is wrong with each, and what belongs to none."""
+    at_field: dict[str, list[str]] = {one.name: [] for one in fields}
+    elsewhere: list[Issue] = []
+    for issue in issues:
+        name = _field_of(issue.field, at_field)
+        if name is None:
+            elsewhere.append(issue)
+        else:
+            at_field[name].append(issue.message)
+    filled = [FilledField(one, typed.get(one.name, ""), at_field[one.name]) for one in fields]
+    return filled, elsewhere
 
 
 def _field_of(path: str, known: Mapping[str, object]) -> str | None:
