@@ -18,12 +18,12 @@ from pop_stream.client import (
     ApiError,
     ApiForbiddenError,
     ApiNotFoundError,
-    ApiRefusedError,
     ApiUnauthenticatedError,
 )
+from pop_stream.console.layout import title_and_status
 from pop_stream.console.rendering import Page
 from pop_stream.console.viewing import PageView
-from pop_stream.model.errors import ForbiddenError, Issue
+from pop_stream.model.errors import ForbiddenError, Issue, SubmissionError
 from pop_stream.model.identity import Role
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.model.validation import path_of
@@ -52,7 +52,7 @@ class FormField:
     Attributes:
         name: As the API calls it in what it finds wrong: `payload.reel`.
         part: Of the request, such as `params`; empty for a field of the agenda.
-        key: Within that part; empty for all the rest of it, as a JSON object.
+        key: Within that part; None for all the rest of it, as a JSON object.
         note: What is to be known beside the label.
         choices: JSON and label of each value that may be chosen.
     """
@@ -60,7 +60,7 @@ class FormField:
     name: str
     label: str
     part: str = ""
-    key: str = ""
+    key: str | None = None
     control: Control = "text"
     is_required: bool = False
     note: str = ""
@@ -86,7 +86,8 @@ async def submit(view: PageView) -> Page:
     template_id = view.query.get("template_id", "")
     if template_id:
         template = (await view.client.templates.get(template_id)).definition
-        return _form_page(view, template, {"id": str(uuid4())})
+        fields = form_fields(template, is_operator=view.is_operator)
+        return _form_page(template, fields, {"id": str(uuid4())})
     listed = await view.client.templates.page(
         fields=("id", "title", "description", "owner"),
         limit=PAGE,
@@ -107,20 +108,16 @@ async def run_template(view: PageView, form: MultiMapping[str]) -> Page | str:
     template_id = form.get("template_id", "")
     template = (await view.client.templates.get(template_id)).definition
     typed = {name: str(text) for name, text in form.items()}
-    call, issues = _call(form_fields(template, is_operator=view.is_operator), typed)
+    fields = form_fields(template, is_operator=view.is_operator)
+    call, issues = _call(fields, typed)
     if issues:
-        return _form_page(view, template, typed, issues)
+        return _form_page(template, fields, typed, SubmissionError(issues))
     try:
         accepted = await view.client.templates.run(template_id, call)
     except (ApiUnauthenticatedError, ApiForbiddenError, ApiNotFoundError):
         raise
     except ApiError as error:
-        detail = "" if error.issues else str(error)
-        is_refused = isinstance(error, ApiRefusedError)
-        status = (
-            HTTPStatus.UNPROCESSABLE_ENTITY if is_refused else HTTPStatus.SERVICE_UNAVAILABLE
-        )
-        return _form_page(view, template, typed, error.issues, detail=detail, status=status)
+        return _form_page(template, fields, typed, error)
     return f"/agendas/{accepted.id}?did=submit"
 
 
@@ -160,7 +157,7 @@ def _payload_fields(schema: Mapping[str, Any] | bool | None) -> Iterator[FormFie
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     is_listed = isinstance(properties, Mapping) and 0 < len(properties) <= MAX_FIELDS
     if not isinstance(schema, Mapping) or not is_listed or not isinstance(properties, Mapping):
-        yield FormField(_PAYLOAD, "Payload", part=_PAYLOAD, control="json", note="any JSON")
+        yield FormField(_PAYLOAD, "Payload", part=_PAYLOAD, control="json")
         return
     required = schema.get("required")
     required = required if isinstance(required, list) else []
@@ -230,7 +227,9 @@ def _call(
         try:
             value = _value(field, text)
         except (ValueError, RecursionError) as error:
-            issues.append(Issue(field.name, text[:200], f"is no JSON: {error}"))
+            issues.append(
+                Issue(field.name, text[:200], f"is no JSON: {error}; a text needs quotes")
+            )
             continue
         _put(call, field, value, issues)
     return call, issues
@@ -239,7 +238,7 @@ def _call(
 def _put(call: dict[str, Any], field: FormField, value: object, issues: list[Issue]) -> None:
     if not field.part:
         call[field.name] = value
-    elif field.key:
+    elif field.key is not None:
         call.setdefault(field.part, {})[field.key] = value
     elif field.part not in call:
         call[field.part] = value
@@ -278,18 +277,13 @@ def _written(value: object) -> str:
 
 
 def _form_page(
-    view: PageView,
     template: AgendaTemplate,
+    fields: Sequence[FormField],
     typed: Mapping[str, str],
-    issues: Sequence[Issue] = (),
-    *,
-    detail: str = "",
-    status: HTTPStatus | None = None,
+    error: ApiError | SubmissionError | None = None,
 ) -> Page:
-    fields = form_fields(template, is_operator=view.is_operator)
+    issues = error.issues if error else ()
     filled, elsewhere = _filled(fields, typed, issues)
-    if status is None:
-        status = HTTPStatus.UNPROCESSABLE_ENTITY if issues else HTTPStatus.OK
     return Page(
         "submit_form.html",
         f"Submit {template.title or template.id}",
@@ -305,10 +299,10 @@ def _form_page(
                 )
             ],
             "elsewhere": elsewhere,
-            "detail": detail,
-            "is_refused": bool(issues or detail),
+            "detail": str(error) if error and not issues else "",
+            "is_refused": error is not None,
         },
-        status=status,
+        status=title_and_status(error)[1] if error else HTTPStatus.OK,
     )
 
 

@@ -62,12 +62,6 @@ async def api():
         yield opened
 
 
-@pytest.fixture
-async def browser(api):
-    async with console(api, signs_in=False) as one:
-        yield one
-
-
 async def test_templates_lead_to_their_forms(browser):
     status, text = await browser.get("/ui/submit")
     assert (status, 'href="/ui/submit?template_id=cut"' in text) == (200, True)
@@ -97,6 +91,35 @@ async def test_what_the_form_says_is_submitted_under_the_id_that_it_has(api, bro
     assert agenda["operations"][0]["payload"] == "the reel"
     assert agenda["template"]["id"] == "cut"
     assert browser.answered_at == f"/ui/agendas/{agenda['id']}?did=submit"
+
+
+async def test_a_form_that_is_sent_twice_is_the_same_submission(api, browser):
+    _, text = await browser.get(FORM)
+    form = text[text.index('action="/ui/submit"') :]
+    hidden = dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form))
+    for _ in range(2):
+        await browser.post("/ui/submit", **hidden | GOOD)
+        assert browser.answered_at == f"/ui/agendas/{hidden['id']}?did=submit"
+    first, *others = api.published
+    assert [one | {"trace": None} for one in others] == [first | {"trace": None}] * len(others)
+
+
+async def test_what_is_accepted_under_the_id_already_is_not_submitted_as_another(api, browser):
+    _, text = await browser.get(FORM)
+    form = text[text.index('action="/ui/submit"') :]
+    hidden = dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form))
+    await browser.post("/ui/submit", **hidden | GOOD)
+    status, text = await browser.post("/ui/submit", **hidden | GOOD | {"priority": "9"})
+    assert (status, "Not submitted" in text, len(api.published)) == (409, True, 1)
+
+
+def test_a_property_without_a_name_is_not_the_rest_of_the_payload():
+    schema = {"properties": {"": {"type": "string"}}}
+    template = TEMPLATE.model_copy(update={"payload_schema": schema})
+    named, rest = [
+        one for one in form_fields(template, is_operator=False) if one.part == "payload"
+    ]
+    assert (named.key, rest.key) == ("", None)
 
 
 async def test_what_is_refused_stands_at_its_field_with_all_that_was_typed(api, browser):
