@@ -185,6 +185,11 @@ class Settings(BaseSettings):
     max_schedules: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1_000, description="Schedules of one customer; one more is refused with 409."
     )
+    max_rules: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=100,
+        description="Rules in all; one more is refused with 409. Each has a consumer in every "
+        "process of ingest.",
+    )
     max_keys: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=100,
         description="Keys of one customer that have not ended; one more is refused with 409.",

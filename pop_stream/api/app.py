@@ -15,6 +15,7 @@ from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.dead_letters.redrive import Redriver
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
+from pop_stream.api.definitions.rules import RuleEndpoints, RuleStatesOf, refuse_own_topics
 from pop_stream.api.definitions.schedules import ScheduleEndpoints, StateOf
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
@@ -80,6 +81,7 @@ class ApiPorts:
         policies: Asked about every submission.
         rankers: The operator's own, by the names that insights call them.
         schedule_state: Where a schedule has come to; None while that is not known.
+        rule_states: What became of a rule's records, by partition, as far as that is known.
         quota_ledger: Holds customers to their quotas; None for one that shares no counts.
     """
 
@@ -105,6 +107,7 @@ class ApiPorts:
     policies: Sequence[AdmissionPolicy] = BUILT_IN
     rankers: Mapping[str, RankFunction] = field(default_factory=dict)
     schedule_state: StateOf = lambda _: None
+    rule_states: RuleStatesOf = lambda _: ()
 
 
 def create_app(
@@ -150,7 +153,7 @@ def _endpoints(
     body_reader = BodyReader(settings)
     validator = _submission_validator(ports, settings)
     submissions = _submissions(ports, settings, metrics, validator, body_reader)
-    definitions = _definitions(ports, body_reader)
+    definitions = _definitions(ports, settings, body_reader)
     return Endpoints(
         owners=_owners(ports),
         submissions=submissions,
@@ -168,6 +171,7 @@ def _endpoints(
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
         schedules=_schedules(ports, settings, definitions["schedule"], body_reader),
+        rules=RuleEndpoints(definitions["rule"], ports.rule_states, validator, body_reader),
         template_runs=_template_runs(ports, definitions, validator, submissions, body_reader),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         stats=StatsEndpoints(ports.stats, ports.clock),
@@ -207,10 +211,13 @@ def _decisions(
 
 
 def _definitions(
-    ports: ApiPorts, body_reader: BodyReader
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
 ) -> Mapping[Kind, DefinitionEndpoints]:
+    check = refuse_own_topics(Topics(settings.topic_prefix))
     return {
-        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
+        kind: DefinitionEndpoints(
+            kind, ports.definition_store, body_reader, ports.on_defined, check
+        )
         for kind in KINDS
     }
 

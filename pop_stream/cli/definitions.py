@@ -235,6 +235,33 @@ def _pauses(app: typer.Typer) -> None:
         emit(with_api(lambda client: client.schedules.backfill(schedule_id, *span)))
 
 
+def _testing(app: typer.Typer) -> typer.Typer:
+    """The commands that rules have besides."""
+
+    @app.command()
+    def progress(rule_id: Id) -> None:
+        """Show what became of a rule's records, and why nothing is read, if so."""
+        emit(with_api(lambda client: client.rules.progress(rule_id)))
+
+    @app.command()
+    def test(
+        rule_id: Id,
+        value: Annotated[Path, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")],
+        key: Annotated[str | None, typer.Option(help="Of the record.")] = None,
+        header: Annotated[
+            list[str] | None,
+            typer.Option("--header", metavar="NAME=VALUE", help="Of the record."),
+        ] = None,
+    ) -> None:
+        """Show whether a record fits, and exactly what it would lead to; nothing is done."""
+        sample = {"value": read_content(value), "headers": dict(pairs(header or ()))}
+        if key is not None:
+            sample["key"] = key
+        emit(with_api(lambda client: client.rules.test(rule_id, sample)))
+
+    return app
+
+
 def _call(
     payload: Path | None, params: Sequence[str] | None, fields: Sequence[str] | None
 ) -> Mapping[str, Any]:
@@ -270,6 +297,6 @@ GROUPS: Final = (
     _health(_group("insight")),
     _runs(_group("template")),
     _timing(_group("schedule", "schedules")),
-    _group("rule", "rules"),
+    _testing(_group("rule", "rules")),
 )
 """One group of commands per kind."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.api_models.keys import CallerView
 from pop_stream.api_models.queues import ForecastView, HealthReportView, QueueView
+from pop_stream.api_models.rules import RuleProgress, RuleSample, RuleTest
 from pop_stream.api_models.schedules import (
     Backfill,
     CommandedSchedule,
@@ -312,6 +313,35 @@ class ScheduleCalls(DefinitionCalls[Schedule]):
         )
 
 
+class RuleCalls(DefinitionCalls[Rule]):
+    """Rules: their definitions, what became of their records, and tests of them."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "rules", Rule)
+
+    async def progress(self, rule_id: str) -> RuleProgress:
+        """What became of its records, a second ago; and why nothing is read, if so.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(RuleProgress, "rules", rule_id, "progress")
+
+    async def test(self, rule_id: str, sample: RuleSample | Mapping[str, Any]) -> RuleTest:
+        """Whether a record fits, and exactly what it would lead to; nothing is done.
+
+        Raises:
+            NotFoundError: If there is no such rule.
+            ApiForbiddenError: If the caller is no operator.
+            ApiRefusedError: If the sample is none; `issues` say why.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            RuleTest, "rules", rule_id, "test", body=to_json(sample), is_repeatable=True
+        )
+
+
 TIMEOUT: Final = timedelta(seconds=30)
 
 
@@ -335,7 +365,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         insights: Definitions of insights, and their queues.
         templates: Definitions of agenda templates, and their runs.
         schedules: Definitions of schedules, and what is due of them.
-        rules: Definitions of rules.
+        rules: Definitions of rules, what became of their records, and tests of them.
         keys: API keys.
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
@@ -364,7 +394,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.insights = InsightCalls(transport)
         self.templates = TemplateCalls(transport)
         self.schedules = ScheduleCalls(transport)
-        self.rules = DefinitionCalls(transport, "rules", Rule)
+        self.rules = RuleCalls(transport)
         self.keys = KeyCalls(transport)
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)

@@ -20,8 +20,9 @@ from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.queries import KafkaQueueQueries
-from pop_stream.kafka.schedule_states import ScheduleStates
+from pop_stream.kafka.state_rows import StateRows
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.codec import decode_rule_state, decode_schedule_state
 from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
 from pop_stream.operations.doctor import doctor
@@ -128,6 +129,14 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
         publishing = publication.run(lambda: definitions.versions_by_key)
         await enter(background(definition_publication=publishing))
+        schedule_states = await enter(
+            StateRows(
+                settings, topics.timekeeper, decode_schedule_state, client_id="schedule-states"
+            )
+        )
+        rule_states = await enter(
+            StateRows(settings, topics.rule_states, decode_rule_state, client_id="rule-states")
+        )
         yield ApiPorts(
             publisher=publish,
             summaries=PostgresSummaryReader(pool),
@@ -151,7 +160,8 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
-            schedule_state=(await enter(ScheduleStates(settings))).get,
+            schedule_state=schedule_states.get,
+            rule_states=lambda rule_id: rule_states.starting_with(f"{rule_id}/"),
         )
 
 
@@ -159,6 +169,7 @@ def _limits(settings: Settings) -> CustomerLimits:
     return CustomerLimits(
         templates=settings.max_templates,
         schedules=settings.max_schedules,
+        rules=settings.max_rules,
         keys=settings.max_keys,
         changes_per_hour=settings.max_changes_per_hour,
         versions=settings.kept_versions,

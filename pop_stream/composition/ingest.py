@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from prometheus_client import CollectorRegistry
+
 from pop_stream.clock import WallClock
 from pop_stream.composition.policies import admission_policies, operator_rankers
 from pop_stream.composition.quotas import quota_gossip_of
@@ -11,6 +13,9 @@ from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.state_rows import StateRows
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.codec import decode_rule_state
 from pop_stream.policy.ingress.admission import Admission
 from pop_stream.policy.ingress.policies import AdmissionPolicy
 from pop_stream.policy.ingress.signature import RecordSigner
@@ -18,7 +23,8 @@ from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
 from pop_stream.telemetry.process import part_registry
 from pop_stream.telemetry.server import serve_metrics
-from pop_stream.timekeeper.rule_runner import RuleRunner
+from pop_stream.timekeeper.rule_counts import RuleMetrics
+from pop_stream.timekeeper.rule_runner import RulePorts, RuleRunner
 from pop_stream.timekeeper.timekeeper import Timekeeper
 
 
@@ -43,7 +49,10 @@ async def open_sender_authenticator(
 
 @asynccontextmanager
 async def open_timekeeper(
-    settings: Settings, definitions: DefinitionFollower, policies: Sequence[AdmissionPolicy]
+    settings: Settings,
+    definitions: DefinitionFollower,
+    policies: Sequence[AdmissionPolicy],
+    registry: CollectorRegistry,
 ) -> AsyncIterator[tuple[Timekeeper, RuleRunner]]:
     """What fires schedules and rules, with a publisher of its own."""
     admission = Admission(
@@ -53,9 +62,24 @@ async def open_timekeeper(
         policies=policies,
         rankers=operator_rankers(),
     )
-    async with connections.publisher(settings, client_id="timekeeper") as publisher:
-        ports = (settings, publisher, definitions, WallClock(), admission)
-        yield Timekeeper(*ports), RuleRunner(*ports)
+    topic = Topics(settings.topic_prefix).rule_states
+    async with (
+        connections.publisher(settings, client_id="timekeeper") as publisher,
+        StateRows(settings, topic, decode_rule_state, client_id="rule-states") as states,
+    ):
+        timekeeper = Timekeeper(settings, publisher, definitions, WallClock(), admission)
+        rules = RuleRunner(
+            RulePorts(
+                settings=settings,
+                publisher=publisher,
+                definitions=definitions,
+                clock=WallClock(),
+                admission=admission,
+                states=states,
+                metrics=RuleMetrics(registry),
+            )
+        )
+        yield timekeeper, rules
 
 
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
@@ -79,11 +103,12 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
             rankers=operator_rankers(),
         )
         relay = Relay(settings, relay_publish, definitions, WallClock())
-        timekeeper, rules = await enter(open_timekeeper(settings, definitions, policies))
-        host, port = settings.metrics_host, settings.metrics_port
-        await enter(
-            serve_metrics(part_registry(), host, port, is_ready=lambda: not stop.is_set())
+        registry = part_registry()
+        timekeeper, rules = await enter(
+            open_timekeeper(settings, definitions, policies, registry)
         )
+        host, port = settings.metrics_host, settings.metrics_port
+        await enter(serve_metrics(registry, host, port, is_ready=lambda: not stop.is_set()))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))

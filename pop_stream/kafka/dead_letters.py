@@ -37,6 +37,7 @@ def dead_letter(  # noqa: PLR0913  # what a letter says
     error: tuple[str, str],
     issues: Sequence[Issue] = (),
     sender_customer_id: str | None = None,
+    rule_id: str | None = None,
 ) -> Record:
     """The record for `pop.dead-letters`.
 
@@ -49,6 +50,7 @@ def dead_letter(  # noqa: PLR0913  # what a letter says
         error: Stable code and a reason for people.
         issues: What exactly was wrong, if it was a submission.
         sender_customer_id: The customer who submitted it, if its record said so.
+        rule_id: The rule that reads its topic, if one does.
     """
     DEAD_LETTERS.labels(part).inc()
     code, reason = error
@@ -65,6 +67,7 @@ def dead_letter(  # noqa: PLR0913  # what a letter says
         truncated=len(value) > _MAX_VALUE_BYTES,
         issues=to_wire_issues(issues),
         sender_customer_id=UNSET if sender_customer_id is None else sender_customer_id,
+        rule_id=UNSET if rule_id is None else rule_id,
     )
     key = record.key[:_MAX_KEY_BYTES] if record.key else record.key
     return Record(topics.dead_letters, key, encode(refused))

@@ -146,6 +146,11 @@ class Topics:
         return f"{self.prefix}timekeeper"
 
     @property
+    def rule_states(self) -> str:
+        """How far each rule is, compacted."""
+        return f"{self.prefix}rule-states"
+
+    @property
     def dead_letters(self) -> str:
         """Records of public topics that no part could use, and agendas that failed for good."""
         return f"{self.prefix}dead-letters"
@@ -175,6 +180,13 @@ class Topics:
             if topic.startswith(start):
                 return topic.removeprefix(start)
         return None
+
+    def is_own(self, topic: str) -> bool:
+        """Whether a topic is one of the service's, or would be by its name."""
+        if self.prefix:
+            return topic.startswith(self.prefix)
+        fixed = {spec.name for spec in catalog(self)}
+        return topic in fixed or self.insight_of(topic) is not None
 
     def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
         """The group of an insight's pullers, named like its topic; its lag drives emission.

@@ -231,13 +231,14 @@ class ExistsError(PopStreamError):
 
 
 class LimitError(PopStreamError):
-    """The customer has as many of something as it may."""
+    """The customer, or if none is named the whole, has as many of something as may be."""
 
     code: ClassVar[str] = "limit_reached"
 
-    def __init__(self, customer_id: str, what: str, limit: int, setting: str) -> None:
+    def __init__(self, customer_id: str | None, what: str, limit: int, setting: str) -> None:
+        who = "the service" if customer_id is None else f"customer {customer_id!r}"
         super().__init__(
-            f"customer {customer_id!r} has {limit:,} {what}, as many as it may; remove some, "
+            f"{who} has {limit:,} {what}, as many as it may; remove some, "
             f"or have an operator raise {setting}"
         )
 

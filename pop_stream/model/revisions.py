@@ -234,6 +234,7 @@ class CustomerLimits:
     Attributes:
         templates: Of one owner.
         schedules: Likewise.
+        rules: In all, whoever defines them.
         keys: That speak for it and have not ended.
         changes_per_hour: Of definitions and keys; each leaves an entry in the audit log.
         versions: Of one definition that are kept; older ones go once they are published.
@@ -241,6 +242,7 @@ class CustomerLimits:
 
     templates: int = 1_000
     schedules: int = 1_000
+    rules: int = 100
     keys: int = 100
     changes_per_hour: int = 1_000
     versions: int = 100
@@ -254,6 +256,15 @@ class CustomerLimits:
         most = self.schedules if kind == "schedule" else self.templates
         if there_are > most:
             raise LimitError(customer_id, f"{kind}s", most, f"POP_MAX_{kind.upper()}S")
+
+    def check_rules(self, there_are: int) -> None:
+        """Check how many there are with a new one.
+
+        Raises:
+            LimitError: If these are too many.
+        """
+        if there_are > self.rules:
+            raise LimitError(None, "rules", self.rules, "POP_MAX_RULES")
 
     def check_keys(self, customer_id: str, there_are: int) -> None:
         """Check how many have not ended with a new one.

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from pop_stream.model.admission import ACCEPTED
+from pop_stream.model.identity import Visibility
 from pop_stream.model.ids import TOPIC_SAFE_PATTERN
 from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.payload_schema import schema_error
@@ -38,6 +39,11 @@ class Rule(SharedDefinition):
 
     id: Annotated[str, StringConstraints(pattern=TOPIC_SAFE_PATTERN, max_length=MAX_RULE_ID)]
     title: str = ""
+    visibility: Visibility | None = Field(
+        default=None,
+        description="Who may see it: its owner, also those in `allowed`, or everyone. Unset: "
+        "the owner if there is one, else operators alone.",
+    )
     topic: Annotated[
         str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
     ] = Field(description="Whose records are read, as JSON; no topic of the service itself.")
@@ -67,9 +73,9 @@ class Rule(SharedDefinition):
 
     @field_validator("topic")
     @classmethod
-    def _topic_is_not_ours(cls, topic: str) -> str:
-        if topic.startswith("pop."):
-            msg = "is a topic of the service itself, which a rule would feed; use one of yours"
+    def _topic_is_not_kafkas(cls, topic: str) -> str:
+        if topic.startswith("__"):
+            msg = "is a topic of Kafka itself; use one of yours"
             raise ValueError(msg)
         return topic
 
@@ -114,6 +120,11 @@ class Rule(SharedDefinition):
             msg = f"submission: customer_id must be the rule's owner, {self.owner!r}"
             raise ValueError(msg)
         return self
+
+    @property
+    def effective_visibility(self) -> Visibility:
+        """An operator's rule is seen by operators alone, unless it says otherwise."""
+        return self.visibility or "owner"
 
     def __hash__(self) -> int:
         """By its id: schemas have no hash."""

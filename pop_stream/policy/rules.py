@@ -6,7 +6,7 @@ trace, so whoever passes on no trace counts as a beginning; the rule's rate boun
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
@@ -14,10 +14,12 @@ from typing import Final, Literal
 import msgspec
 
 from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.payload_schema import payload_issues
 from pop_stream.model.rule import EVENT, Rule
 from pop_stream.model.series import Series
 from pop_stream.model.template import fill
+from pop_stream.model.tenancy import qualified_id
 from pop_stream.model.trace import Trace
 
 _HOPS: Final = re.compile(r"(?:^|,)pop=hops:(\d{1,4})(?:,|$)")
@@ -59,7 +61,14 @@ class RuleFiring:
     def agenda_id(self) -> str:
         """The id of its agenda, the same whenever the record is read."""
         source_id = self.rule.source_id(self.record.partition)
-        return f"{self.rule.id}.{source_id}-{self.record.offset}"
+        return qualified_id(f"{self.rule.id}.{source_id}-{self.record.offset}", self.rule.owner)
+
+    @property
+    def sender(self) -> Principal:
+        """Who submits it: the rule's owner, or whoever may for any customer."""
+        if self.rule.owner is None:
+            return ANYONE
+        return Principal(f"rule:{self.rule.id}", self.rule.owner, frozenset({Role.SUBMIT}))
 
     @property
     def series(self) -> Series:
@@ -127,9 +136,14 @@ def match(rule: Rule, record: SourceRecord) -> RuleFiring | PassedBy:
         value: object = msgspec.json.decode(record.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "unreadable"
-    if any(True for _ in payload_issues(rule.where, value, field="value")):
+    if any(True for _ in misfits(rule, value)):
         return "filtered"
     return RuleFiring(rule, record, value, Trace.of(_text_headers(record.headers)))
+
+
+def misfits(rule: Rule, value: object) -> Iterator[Issue]:
+    """Why a record's value does not fit a rule."""
+    return payload_issues(rule.where, value, field="value")
 
 
 def hops_of(trace: Trace | None) -> int:

@@ -202,12 +202,15 @@ class PostgresDefinitions:
         async with acquire_connection(self._pool) as connection, connection.transaction():
             await check_change_rate(connection, author, self._limits)
             await connection.execute(_SQL["lock_for_write"])
+            rules = await _count_rules(connection, revisions)
             outcomes = [await _make(connection, one, author, self._limits) for one in revisions]
+            if (there_are := await _count_rules(connection, revisions)) > rules:
+                self._limits.check_rules(there_are)
             owner = author.principal.customer_id
             if owner is not None:  # a customer defines nothing but its own
                 for kind in {one.kind for one in revisions} & CUSTOMERS_KINDS:
-                    there_are = await connection.fetchval(_SQL["count_owned"], kind, owner)
-                    self._limits.check_owned(owner, kind, there_are)
+                    owned = await connection.fetchval(_SQL["count_owned"], kind, owner)
+                    self._limits.check_owned(owner, kind, owned)
             await _expect_needs(connection, [one.definition for one in outcomes if one])
             gone = [
                 revision
@@ -217,6 +220,13 @@ class PostgresDefinitions:
             for revision in gone:
                 await _expect_unused(connection, revision)
         return outcomes
+
+
+async def _count_rules(connection: "Connection", revisions: Sequence[Revision]) -> int:
+    """How many there are; 0 if none is changed."""
+    if not any(one.kind == "rule" for one in revisions):
+        return 0
+    return int(await connection.fetchval(_SQL["count_rules"]))
 
 
 class PostgresDefinitionOutbox:

@@ -9,6 +9,8 @@ committed: after a crash they are submitted again, and the series drops them.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -16,21 +18,31 @@ import structlog
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import OffsetCommitter, commit
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
+from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
+from pop_stream.kafka.state_rows import StateRows
 from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.rules import RuleState
 from pop_stream.model.rule import Rule
 from pop_stream.policy.ingress.admission import Admission
 from pop_stream.policy.rules import RuleFiring, SourceRecord, match
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
+from pop_stream.timekeeper.rule_counts import RuleCounts, RuleMetrics, RuleOutcome
 from pop_stream.timekeeper.submissions import OccurrenceRecords, Sourced
+
+PART: Final = "rules"
 
 _POLL_S: Final = 0.25
 _RETRY_AFTER_S: Final = 5.0
+_LOOK_FOR_TOPIC_S: Final = 10.0
+_ROWS_EVERY_S: Final = 1.0
 _MAX_RECORDS: Final = 500
 _BATCH_S: Final = 5.0
 """Most seconds' worth of firings in one batch, at a rule's rate."""
@@ -38,116 +50,221 @@ _BATCH_S: Final = 5.0
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulePorts:
+    """What rules are run with.
+
+    Attributes:
+        settings: Where the cluster is.
+        publisher: Of submissions, refusals and rows.
+        definitions: Followed.
+        clock: Dates refusals.
+        admission: The rules for all submissions.
+        states: The rows of `pop.rule-states`; open for as long as rules run.
+        metrics: Counts records.
+    """
+
+    settings: Settings
+    publisher: Publisher
+    definitions: DefinitionSource
+    clock: Clock
+    admission: Admission
+    states: StateRows[RuleState]
+    metrics: RuleMetrics
+
+
 class RuleRunner:
     """Runs all rules that are defined and not paused, while `run` runs.
 
     Args:
-        settings: Where the cluster is.
-        publisher: Of submissions and refusals.
-        definitions: Followed.
-        clock: Dates refusals.
-        admission: The rules for all submissions.
+        ports: What it works with.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        publisher: Publisher,
-        definitions: DefinitionSource,
-        clock: Clock,
-        admission: Admission,
-    ) -> None:
-        self._settings = settings
-        self._publisher = publisher
-        self._definitions = definitions
-        self._clock = clock
-        self._records = OccurrenceRecords(settings, publisher, definitions, admission)
+    def __init__(self, ports: RulePorts) -> None:
+        self._ports = ports
         self._running: dict[Rule, tuple[asyncio.Event, asyncio.Task[None]]] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run rules until `stop`; what is not committed by then is read again."""
-        known: Mapping[str, Rule] = {}
+        known: Mapping[str, Rule] | None = None
         async with asyncio.TaskGroup() as tasks:
             while not stop.is_set():
-                rules = self._definitions.current.rules
+                rules = self._ports.definitions.current.rules
                 if rules is not known:
-                    await self._take_up(rules.values(), tasks)
+                    await self._take_up(rules, tasks)
                     known = rules
                 await _wait(stop, _POLL_S)
             for stopping, _ in self._running.values():
                 stopping.set()
 
-    async def _take_up(self, rules: Iterable[Rule], tasks: asyncio.TaskGroup) -> None:
-        wanted = {one for one in rules if not one.paused and self._may_read(one)}
+    async def _take_up(self, rules: Mapping[str, Rule], tasks: asyncio.TaskGroup) -> None:
+        wanted = {one for one in rules.values() if not one.paused}
         gone = [one for one in self._running if one not in wanted]
         ended = [self._running.pop(one) for one in gone]
         for stopping, _ in ended:
             stopping.set()
         await asyncio.gather(*(task for _, task in ended))
+        await self._forget(rules)
         for rule in wanted - self._running.keys():
             stopping = asyncio.Event()
-            task = tasks.create_task(self._run_rule(rule, stopping))
+            task = tasks.create_task(RuleReader(rule, self._ports).run(stopping))
             self._running[rule] = stopping, task
 
-    def _may_read(self, rule: Rule) -> bool:
-        """Topics of the service itself are nobody's source: a rule would feed itself."""
-        is_ours = rule.topic.startswith(self._settings.topic_prefix)
-        if is_ours:
-            _log.error("rule.topic_refused", rule=rule.id, topic=rule.topic)
-        return not is_ours
+    async def _forget(self, rules: Mapping[str, Rule]) -> None:
+        """Remove the rows of rules that are not defined any more, whoever wrote them."""
+        topics = Topics(self._ports.settings.topic_prefix)
+        void = [
+            Record(topics.rule_states, one.key.encode(), None)
+            for one in self._ports.states.starting_with("")
+            if one.rule_id not in rules
+        ]
+        if void:
+            await publish_until_acknowledged(self._ports.publisher, void)
 
-    async def _run_rule(self, rule: Rule, stop: asyncio.Event) -> None:
+
+class RuleReader:
+    """Runs one rule as it is defined when the reader is made.
+
+    Args:
+        rule: The rule.
+        ports: What it works with.
+    """
+
+    def __init__(self, rule: Rule, ports: RulePorts) -> None:
+        self._rule = rule
+        self._ports = ports
+        self._topics = Topics(ports.settings.topic_prefix)
+        self._records = OccurrenceRecords(
+            ports.settings, ports.publisher, ports.definitions, ports.admission
+        )
+        self._counts = RuleCounts(rule.id, rule.topic, ports.states.get, ports.metrics)
+        self._written_s = monotonic()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Read its topic until `stop`, whatever becomes of brokers or of the topic."""
+        rule = self._rule
+        if self._topics.is_own(rule.topic):
+            # By name it could feed itself, and read what is every customer's.
+            await self._report("is a topic of the service itself; name one of yours")
+            await stop.wait()
+            return
         while not stop.is_set():
             try:
-                await self._read(rule, stop)
+                await self._read(stop)
             except KafkaError as error:
                 _log.warning("rule.failed", rule=rule.id, error=repr(error))
                 await _wait(stop, _RETRY_AFTER_S)
 
-    async def _read(self, rule: Rule, stop: asyncio.Event) -> None:
-        group = Topics(self._settings.topic_prefix).group(f"rule.{rule.id}")
-        consumer = clients.consumer(self._settings, client_id=f"rule.{rule.id}", group_id=group)
+    async def _read(self, stop: asyncio.Event) -> None:
+        rule = self._rule
+        group = self._topics.group(f"rule.{rule.id}")
+        consumer = clients.consumer(
+            self._ports.settings, client_id=f"rule.{rule.id}", group_id=group
+        )
         async with consumer:
+            await self._until_there(consumer, stop)
             listener = _Positions(consumer, rule)
             consumer.subscribe([rule.topic], listener=listener)
-            commits = OffsetCommitter(consumer)
             _log.info("rule.started", rule=rule.id, topic=rule.topic)
-            while not stop.is_set():
-                rate = rule.max_per_s * _share(consumer, rule.topic)
-                most = max(1, min(_MAX_RECORDS, int(rate * _BATCH_S)))
-                fetched = await consumer.getmany(
-                    timeout_ms=int(_POLL_S * 1000), max_records=most
-                )
-                if listener.changed:
-                    await listener.begin()
-                    continue
-                records = [one for found in fetched.values() for one in found]
-                fired = await self._fire(rule, records)
-                for partition, found in fetched.items():
-                    await commits.mark_processed({partition: found[-1].offset + 1})
-                if not fetched:
-                    await commits.flush()
-                if fired:
-                    await _wait(stop, fired / rate)
-            await commits.flush()
+            await self._read_on(consumer, listener, stop)
 
-    async def _fire(self, rule: Rule, records: Sequence[ConsumedRecord]) -> int:
-        """Submit for those that fit; how many these are."""
-        found = [match(rule, _source(one)) for one in records]
-        firings = [one for one in found if isinstance(one, RuleFiring)]
-        if firings:
-            sourced = map(Sourced.of_firing, firings)
-            made = await self._records.of_all(sourced, self._clock.now())
-            await publish_until_acknowledged(self._publisher, made)
-        if records:
-            _log.info(
-                "rule.read",
-                rule=rule.id,
-                fired=len(firings),
-                filtered=found.count("filtered"),
-                unreadable=found.count("unreadable"),
+    async def _until_there(self, consumer: KafkaConsumer, stop: asyncio.Event) -> None:
+        """Wait for the topic: who subscribes to one that is missing is warned without end."""
+        while not stop.is_set():
+            if self._rule.topic in await consumer.topics():
+                await self._report("")
+                return
+            await self._report("there is no such topic; create it, or correct the rule")
+            await _wait(stop, _LOOK_FOR_TOPIC_S)
+
+    async def _read_on(
+        self, consumer: KafkaConsumer, listener: "_Positions", stop: asyncio.Event
+    ) -> None:
+        rule, commits = self._rule, OffsetCommitter(consumer)
+        while not stop.is_set():
+            rate = rule.max_per_s * _share(consumer, rule.topic)
+            most = max(1, min(_MAX_RECORDS, int(rate * _BATCH_S)))
+            fetched = await consumer.getmany(timeout_ms=int(_POLL_S * 1000), max_records=most)
+            if listener.changed:
+                await listener.begin()
+                self._counts.keep(one.partition for one in consumer.assignment())
+                continue
+            fired = await self._fire([one for found in fetched.values() for one in found])
+            for partition, found in fetched.items():
+                await commits.mark_processed({partition: found[-1].offset + 1})
+            if not fetched:
+                await commits.flush()
+                if consumer.assignment() and not consumer.partitions_for_topic(rule.topic):
+                    break  # it was deleted: look for it again
+            await self._write_rows()
+            if fired:
+                await _wait(stop, fired / rate)
+        await commits.flush()
+        await self._write_rows(due=True)
+
+    async def _fire(self, records: Sequence[ConsumedRecord]) -> int:
+        """Do what the rule says for those that fit; how many these are."""
+        if not records:
+            return 0
+        now = self._ports.clock.now()
+        firings: dict[str, tuple[RuleFiring, ConsumedRecord]] = {}
+        for record in records:
+            found = match(self._rule, _source(record))
+            if isinstance(found, RuleFiring):
+                firings[found.agenda_id] = found, record
+            else:
+                self._counts.count(record.partition, found, now)
+        refused: dict[str, SubmissionError] = {}
+        sourced = [Sourced.of_firing(one) for one, _ in firings.values()]
+        if sourced:
+            made = await self._records.of_all(sourced, now, on_refused=refused.__setitem__)
+            made += [
+                self._letter(firings[agenda_id][1], error)
+                for agenda_id, error in refused.items()
+            ]
+            await publish_until_acknowledged(self._ports.publisher, made)
+        for agenda_id, (_, record) in firings.items():
+            error = refused.get(agenda_id)
+            outcome: RuleOutcome = "fired" if error is None else "failed"
+            self._counts.count(
+                record.partition, outcome, now, failure="" if error is None else str(error)
             )
+        _log.info("rule.read", rule=self._rule.id, records=len(records), fired=len(firings))
         return len(firings)
+
+    def _letter(self, record: ConsumedRecord, error: SubmissionError) -> Record:
+        """For the operators alone: the record may hold what is not for the rule's owner."""
+        return dead_letter(
+            self._topics,
+            record,
+            part=PART,
+            at=self._ports.clock.now(),
+            error=(error.code, f"rule {self._rule.id!r}: {error}"),
+            issues=error.issues,
+            rule_id=self._rule.id,
+        )
+
+    async def _report(self, fault: str) -> None:
+        """Say in the rule's state why nothing is read, or that something is."""
+        row = self._counts.with_fault(fault)
+        if fault and row is not None:
+            _log.warning("rule.waits", rule=self._rule.id, topic=self._rule.topic, why=fault)
+        if row is not None:
+            value = encode(row) if fault else None
+            record = Record(self._topics.rule_states, row.key.encode(), value)
+            await publish_until_acknowledged(self._ports.publisher, [record])
+
+    async def _write_rows(self, *, due: bool = False) -> None:
+        """Write what was counted, once a second at most unless it is due."""
+        if not due and monotonic() - self._written_s < _ROWS_EVERY_S:
+            return
+        self._written_s = monotonic()
+        rows = [
+            Record(self._topics.rule_states, one.key.encode(), encode(one))
+            for one in self._counts.take_changed()
+        ]
+        if rows:
+            await publish_until_acknowledged(self._ports.publisher, rows)
 
 
 class _Positions(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped

@@ -14,7 +14,6 @@ from pop_stream.model.events.lifecycle import AgendaCommanded, AgendaRefused, Li
 from pop_stream.model.events.occasions import OpenOccurrence
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.references import find as find_references
-from pop_stream.model.rule import Rule
 from pop_stream.model.schedule import Occurrence, Schedule, nominal_of
 from pop_stream.model.series import series_partition
 from pop_stream.model.trace import Trace
@@ -58,8 +57,7 @@ class Sourced:
     def of_firing(one: RuleFiring) -> "Sourced":
         """A record that fits a rule."""
         named = one.rule.submission.get("customer_id")
-        sender = sender_of(one.rule)
-        return Sourced(one.agenda_id, one.series.id, one.body, sender, named, one.trace)
+        return Sourced(one.agenda_id, one.series.id, one.body, one.sender, named, one.trace)
 
 
 class OccurrenceRecords:
@@ -95,8 +93,16 @@ class OccurrenceRecords:
         sourced: Iterable[Sourced],
         now: datetime,
         commands: Callable[[], Iterable[AgendaCommanded]] = tuple,
+        on_refused: Callable[[str, SubmissionError], None] = lambda *_: None,
     ) -> list[Record]:
-        """Submissions in their order, a refusal for each that is not admitted, and commands."""
+        """Submissions in their order, a refusal for each that is not admitted, and commands.
+
+        Args:
+            sourced: What is wanted.
+            now: Dates refusals.
+            commands: Made after them.
+            on_refused: Called with the id of each agenda that is not admitted, and why.
+        """
         self._admission = self._admission.following(self._definitions.current)
         partitions = await self._publisher.partitions(self._topics.submissions)
         submissions: list[Record] = []
@@ -105,6 +111,7 @@ class OccurrenceRecords:
             try:
                 submission = self._admit(one)
             except SubmissionError as error:
+                on_refused(one.agenda_id, error)
                 lifecycle.append(_refused(one, error, now))
             else:
                 submissions.append(self._submission(one, submission, partitions))
@@ -158,12 +165,11 @@ class OccurrenceRecords:
             return None
 
 
-def sender_of(source: Schedule | Rule) -> Principal:
-    """Who submits for a schedule or rule: its owner, or whoever may for any customer."""
-    if source.owner is None:
+def sender_of(schedule: Schedule) -> Principal:
+    """Who submits a schedule's occurrences: its owner, or whoever may for any customer."""
+    if schedule.owner is None:
         return ANYONE
-    name = f"rule:{source.id}" if isinstance(source, Rule) else f"schedule:{source.name}"
-    return Principal(name, source.owner, frozenset({Role.SUBMIT}))
+    return Principal(f"schedule:{schedule.name}", schedule.owner, frozenset({Role.SUBMIT}))
 
 
 def _refused(one: Sourced, error: SubmissionError, now: datetime) -> AgendaRefused:

@@ -89,6 +89,12 @@ select count(*)
 from definitions
 where kind = $1 and owner_id = $2;
 
+-- name: count_rules
+-- How many rules there are, whosever they are.
+select count(*)
+from definitions
+where kind = 'rule';
+
 -- name: missing_references
 -- Of these kind/id, those that are not defined.
 select wanted.key

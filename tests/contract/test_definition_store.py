@@ -29,6 +29,7 @@ from pop_stream.model.revisions import (
     put,
     remove,
 )
+from pop_stream.model.rule import Rule
 from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.ports.definitions import DefinitionOutbox, DefinitionStore
@@ -90,7 +91,7 @@ async def postgres(settings: Settings) -> AsyncIterator[Both]:
         yield Both(PostgresDefinitions(pool), PostgresDefinitionOutbox(pool))
 
 
-LIMITS = CustomerLimits(templates=2, schedules=1, changes_per_hour=6, versions=3)
+LIMITS = CustomerLimits(templates=2, schedules=1, rules=1, changes_per_hour=6, versions=3)
 
 
 @pytest_asyncio.fixture(params=["memory", "postgres"])
@@ -423,6 +424,21 @@ async def test_a_customer_has_no_more_schedules_than_it_may(limited):
     assert await limited.store.get("schedule", "b") is None
     await limited.store.change([put(schedule("d", "beta"))], by("beta"))
     await limited.store.change([put(template_of("acme", "t"))], by("acme"))
+
+
+async def test_there_are_no_more_rules_than_may_be_whoever_defines_them(limited):
+    def rule(name: str, **fields: object) -> Rule:
+        operations = [{"name": "only", "type": "noop"}]
+        submission = {"customer_id": "acme", "operations": operations}
+        return Rule(id=name, topic="files", submission=submission, **fields)
+
+    await limited.store.change([put(rule("a"))], by(None))
+    with pytest.raises(LimitError, match=r"the service has 1 rules.*POP_MAX_RULES"):
+        await limited.store.change([put(rule("b"))], by(None))
+    assert await limited.store.get("rule", "b") is None
+    await limited.store.change([put(rule("a", max_hops=2))], by(None))
+    await limited.store.change([remove("rule", "a")], by(None))
+    await limited.store.change([put(rule("b"))], by(None))
 
 
 async def test_a_customer_changes_no_more_in_an_hour_than_it_may(limited):

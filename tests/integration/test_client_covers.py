@@ -261,6 +261,16 @@ async def _schedules(client):
     yield "backfillSchedule"
 
 
+async def _rules(client):
+    await client.rules.create(RULE)
+    shown = await client.rules.progress(RULE["id"])
+    assert (shown.status, shown.fired, shown.fault) == ("reading", 0, "")
+    yield "getRuleProgress"
+    tested = await client.rules.test(RULE["id"], {"value": {}})
+    assert (tested.matches, tested.hops) == (True, 1)
+    yield "testRule"
+
+
 async def _work(client):
     (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
     assert pulled.agenda_id == "ready"
@@ -302,6 +312,7 @@ GROUPS = (
     _definitions,
     _templates,
     _schedules,
+    _rules,
     _agendas,
     _work,
     _commands,

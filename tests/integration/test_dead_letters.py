@@ -40,6 +40,7 @@ COUNTED = (
     "deliveries",
     "occasions",
     "timekeeper",
+    "rule-states",
 )
 """Topics of our own parts alone: each reader skips and counts the two."""
 

@@ -65,6 +65,7 @@ async def test_the_broker_keeps_events_no_longer_than_postgres_keeps_ends(world)
         f"{world.names.prefix}scheduler-ready-changelog",
         world.names.definitions,
         world.names.timekeeper,
+        world.names.rule_states,
     }
 
 

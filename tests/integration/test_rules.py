@@ -50,13 +50,17 @@ async def world(settings, tmp_path):
 @pytest_asyncio.fixture
 async def topic(world):
     name = f"files-{world.settings.topic_prefix.strip('.')}"
+    await create(world, name)
+    return name
+
+
+async def create(world, name):
     admin = clients.admin(world.settings, client_id="test")
     await admin.start()
     try:
         await admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])
     finally:
         await admin.close()
-    return name
 
 
 def rule(topic, **fields):
@@ -155,19 +159,65 @@ async def test_nothing_is_lost_or_run_twice_if_the_process_is_killed(world, topi
     assert set(sizes.values()) == {1}
 
 
-async def test_one_rule_too_deep_is_refused_and_says_so(world, topic):
+async def test_what_fails_is_refused_shown_counted_and_a_letter_of_the_rule(world, topic):
     headers = (
         ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()),
         ("tracestate", b"pop=hops:5"),
     )
     one = rule(topic)
     async with all_but_pullers(world.settings, within_s=2 * PATIENCE_S) as url:
-        await define(world, TEMPLATE, one)
-        await write(world, topic, [10], headers)
-        async with ClientSession(url) as session, within(PATIENCE_S):
+        await define(world, TEMPLATE)
+        async with ClientSession(url) as session, within(2 * PATIENCE_S):
+            await create_rule(session, one)
+            await write(world, topic, [10], headers)
             path = f"/v1/agendas/big.{one.source_id(0)}-0"
             while (answer := await session.get(path)).status == 404:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             body = await answer.json()
+            shown = await until(lambda: progress(session), lambda one: one["failures"])
+            found = await until(lambda: letters(session), bool)
     assert body["state"] == "refused"
     assert body["issues"][0]["field"] == "hops"
+    assert (shown["fired"], shown["failures"]) == (0, 1)
+    assert "max_hops" in shown["last_failure"]
+    assert (found[0]["topic"], found[0]["part"]) == (topic, "rules")
+    assert "rule 'big'" in found[0]["reason"]
+
+
+async def test_a_topic_that_is_not_there_is_waited_for_and_the_rules_state_says_so(world):
+    name = f"late-{world.settings.topic_prefix.strip('.')}"
+    async with all_but_pullers(world.settings, within_s=2 * PATIENCE_S) as url:
+        await define(world, TEMPLATE)
+        async with ClientSession(url) as session, within(2 * PATIENCE_S):
+            await create_rule(session, rule(name))
+            shown = await until(lambda: progress(session), lambda one: one["fault"])
+            assert (shown["status"], shown["fault"][:22]) == (
+                "waiting",
+                "there is no such topic",
+            )
+            await create(world, name)
+            await write(world, name, [10, 11])
+            shown = await until(lambda: progress(session), lambda one: one["fired"] == 2)
+            assert shown["status"] == "reading"
+
+
+async def until(ask, holds):
+    while not holds(found := await ask()):  # noqa: ASYNC110  # other parts work on it
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def create_rule(session, one):
+    content = one.model_dump(mode="json", exclude_defaults=True)
+    async with session.post("/v1/rules", json=content) as answer:
+        assert answer.status == 201, await answer.text()
+
+
+async def progress(session):
+    async with session.get("/v1/rules/big/progress") as answer:
+        return await answer.json()
+
+
+async def letters(session):
+    async with session.get("/v1/dead-letters") as answer:
+        return (await answer.json())["items"]

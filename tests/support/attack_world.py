@@ -258,6 +258,7 @@ RULES_OF = {
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",
         "getSchedule", "getScheduleNext", "getScheduleProgress", "getRule",
+        "getRuleProgress",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
@@ -286,7 +287,7 @@ RULES_OF = {
         "putSchedule", "patchSchedule", "deleteSchedule",
     ),
     **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
-    **_rules("operators", READ, "getMetrics", "listPullers", "forecastWeights"),
+    **_rules("operators", READ, "getMetrics", "listPullers", "forecastWeights", "testRule"),
     **_rules(
         "operators", ADMIN, "listAudit", "examine", "createCustomer", "putCustomer",
         "patchCustomer",
@@ -329,6 +330,7 @@ BODIES = {
     "createPool": {"id": "gamma", "max_in_flight": 1},
     "createRule": {"id": "gamma", **LISTENING},
     "putRule": LISTENING,
+    "testRule": {"value": {}},
     "putPool": {"max_in_flight": 1},
     "forecastWeights": {"weights": {"acme": 2}},
 }

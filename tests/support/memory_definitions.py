@@ -109,7 +109,10 @@ class MemoryDefinitions:
         if customer_id is not None:
             self.limits.check_changes(customer_id, self.changed[customer_id])
         try:
+            rules = self._count_rules()
             outcomes = [self._make(one) for one in revisions]
+            if self._count_rules() > rules:
+                self.limits.check_rules(self._count_rules())
             if customer_id is not None:
                 self._check_number(customer_id)
             self._expect_needs([one.definition for one in outcomes if one])
@@ -160,6 +163,9 @@ class MemoryDefinitions:
         content = body(wanted) if wanted else None
         self.outbox.append(OutboxRow(next(self._numbers), f"{kind}/{name}", version, content))
         return stored
+
+    def _count_rules(self) -> int:
+        return sum(kind == "rule" for kind, _ in self.rows)
 
     def _check_number(self, owner: str) -> None:
         for wanted in CUSTOMERS_KINDS:

@@ -25,7 +25,7 @@ from pop_stream.model.definition_lists import (
     cursor_of,
     parse_list,
 )
-from pop_stream.model.definitions import CUSTOMERS_KINDS, Kind
+from pop_stream.model.definitions import CUSTOMERS_KINDS, Definition, Kind
 from pop_stream.model.errors import DefinitionError, Issue, NotFoundError, SubmissionError
 from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.revisions import (
@@ -60,6 +60,7 @@ class DefinitionEndpoints:
         store: The truth; reads see what was written before them.
         body_reader: Reads requests' bodies.
         on_defined: Called after every change that was committed.
+        check: Called with every definition that is to be; raises DefinitionError.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class DefinitionEndpoints:
         store: DefinitionStore,
         body_reader: BodyReader,
         on_defined: Callable[[], None] = lambda: None,
+        check: Callable[[Definition], None] = lambda _: None,
     ) -> None:
         self.kind = kind
         self.path = PATHS[kind]
@@ -77,6 +79,7 @@ class DefinitionEndpoints:
         self._id_resolver = IdResolver(kind, store)
         self._body_reader = body_reader
         self._on_defined = on_defined
+        self._check = check
 
     async def get_all(self, request: web.Request) -> web.Response:
         """A page of the definitions that the caller sees."""
@@ -196,7 +199,10 @@ class DefinitionEndpoints:
 
         def decide(before: VersionedDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
             self._expect_own(principal, before, revision.object_id)
-            return revision.decide(before)
+            wanted = revision.decide(before)
+            if wanted is not None:
+                self._check(wanted)
+            return wanted
 
         guarded = Revision(revision.kind, revision.object_id, decide)
         author = Author(principal=principal, request_id=correlation_id(request))

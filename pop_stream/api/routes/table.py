@@ -17,6 +17,7 @@ from pop_stream.api.agendas.streams import StreamEndpoints
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
+from pop_stream.api.definitions.rules import RuleEndpoints
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
@@ -32,6 +33,7 @@ from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes, puller_route
+from pop_stream.api.routes.rules import rule_routes
 from pop_stream.api.routes.schedules import schedule_routes
 from pop_stream.api.routes.stats import stats_routes
 from pop_stream.api.routes.waits import wait_routes
@@ -136,6 +138,7 @@ class Endpoints:
     definitions: Mapping[Kind, DefinitionEndpoints]
     template_runs: TemplateRunEndpoints
     schedules: ScheduleEndpoints
+    rules: RuleEndpoints
     resubmissions: ResubmissionEndpoints
     keys: KeyEndpoints
     audit: AuditEndpoints
@@ -166,6 +169,7 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
         ),
         *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
         *schedule_routes(endpoints.owners, endpoints.schedules),
+        *rule_routes(endpoints.owners, endpoints.rules),
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
         *stats_routes(endpoints.stats),

@@ -16,6 +16,7 @@ from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
+from pop_stream.model.events.rules import RuleState
 from pop_stream.model.events.scheduling import (
     AttemptStop,
     EmittedAgenda,
@@ -42,6 +43,7 @@ _USAGE: Final[msgspec.json.Decoder[UsageEvent]] = msgspec.json.Decoder(UsageEven
 _DELIVERY: Final[msgspec.json.Decoder[DeliveryEvent]] = msgspec.json.Decoder(DeliveryEvent)
 _OCCASION: Final[msgspec.json.Decoder[OccasionEvent]] = msgspec.json.Decoder(OccasionEvent)
 _SCHEDULE_STATE: Final = msgspec.json.Decoder(ScheduleState)
+_RULE_STATE: Final = msgspec.json.Decoder(RuleState)
 _ROUTED: Final = msgspec.json.Decoder(RoutedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -173,6 +175,15 @@ def decode_schedule_state(value: bytes | None) -> ScheduleState:
         UnreadableRecordError: If the value is no such state.
     """
     return _decode_one(_SCHEDULE_STATE, value)
+
+
+def decode_rule_state(value: bytes | None) -> RuleState:
+    """The state of a rule in one record of `pop.rule-states`.
+
+    Raises:
+        UnreadableRecordError: If the value is no such state.
+    """
+    return _decode_one(_RULE_STATE, value)
 
 
 T = TypeVar("T")

@@ -485,6 +485,7 @@ class RecordRefused(Event, frozen=True):
         partition: -1 of an agenda, with `offset`.
         value_base64: The record's value, whole unless `truncated`.
         sender_customer_id: Of a submission, the customer whose key or token its record carried.
+        rule_id: Of a record of a rule's topic, the rule that it led to nothing by.
     """
 
     topic: str
@@ -498,3 +499,4 @@ class RecordRefused(Event, frozen=True):
     truncated: bool = False
     issues: tuple[RefusedIssue, ...] = ()
     sender_customer_id: str | UnsetType = UNSET
+    rule_id: str | UnsetType = UNSET

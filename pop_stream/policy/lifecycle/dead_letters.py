@@ -218,7 +218,9 @@ def _fitting(value: object, pattern: str, most: int) -> str | None:
 
 def _letter_id(refused: RecordRefused, key: bytes | None) -> str:
     if refused.partition >= 0 and refused.offset >= 0:
-        return _hashed(refused.topic, str(refused.partition), str(refused.offset))
+        # Several rules may read one record.
+        rules = () if refused.rule_id is msgspec.UNSET else (refused.rule_id,)
+        return _hashed(refused.topic, str(refused.partition), str(refused.offset), *rules)
     # An agenda's reason begins with its attempt, a row's with its key.
     return _hashed(refused.topic, _text(key) or "", refused.reason)
 

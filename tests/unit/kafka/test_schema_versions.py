@@ -21,12 +21,16 @@ from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.lifecycle_reader import read
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.quota_gossip import QuotaGossip
-from pop_stream.kafka.schedule_states import ScheduleStates
+from pop_stream.kafka.state_rows import StateRows
 from pop_stream.kafka.topics import Topics, catalog
 from pop_stream.lab.replay.decisions_log import _DECISION
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnreadableRecordError
-from pop_stream.model.events.codec import decode_ready
+from pop_stream.model.events.codec import (
+    decode_ready,
+    decode_rule_state,
+    decode_schedule_state,
+)
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.model.events.schema_version import (
     SCHEMA_HEADER,
@@ -189,14 +193,17 @@ async def timekeeper(records):
     return received, range(len(records) - len(received))
 
 
-async def schedule_states(records):
-    states = ScheduleStates(Settings())
-    received = []
-    for one in records:
-        states._rows.clear()
-        states._on_record(one)
-        received += [states.get(name) for name in states._rows]
-    return received, range(len(records) - len(received))
+def rows(decode):
+    async def state_rows(records):
+        states = StateRows(Settings(), "states", decode, client_id="test")
+        received = []
+        for one in records:
+            states._rows.clear()
+            states._on_record(one)
+            received += states.starting_with("")
+        return received, range(len(records) - len(received))
+
+    return state_rows
 
 
 def lone(decode):
@@ -225,7 +232,8 @@ READERS = [
     ("query-replies", queries),
     ("definitions", definitions),
     ("occasions", timekeeper),
-    ("timekeeper", schedule_states),
+    ("timekeeper", rows(decode_schedule_state)),
+    ("rule-states", rows(decode_rule_state)),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),
     ("dead-webhooks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from pop_stream.model.definitions import decode_definition, encode_definition
 from pop_stream.model.errors import SubmissionError
+from pop_stream.model.identity import Role
 from pop_stream.model.rule import Rule
 from pop_stream.model.trace import Trace
 from pop_stream.policy.rules import RuleFiring, SourceRecord, hops_of, match
@@ -86,7 +87,7 @@ def test_what_others_have_in_a_trace_stays():
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"topic": "pop.agenda-events"}, "topic of the service"),
+        ({"topic": "__consumer_offsets"}, "topic of Kafka itself"),
         ({"where": {"type": "nothing"}}, "cannot be used"),
         ({"submission": {**SUBMISSION, "id": "x"}}, "leave it out"),
         ({"submission": {"customer_id": "acme"}}, "template_id"),
@@ -100,6 +101,21 @@ def test_what_others_have_in_a_trace_stays():
 def test_what_is_wrong_with_a_rule_is_said(fields, says):
     with pytest.raises(ValidationError, match=says):
         rule(**fields)
+
+
+def test_an_operators_rule_is_for_operators_and_a_customers_is_seen_by_it_alone():
+    assert not rule().ownership.is_seen_by("acme")
+    own = rule(owner="acme")
+    assert own.ownership.is_seen_by("acme")
+    assert not own.ownership.is_seen_by("beta")
+    assert rule(visibility="global").ownership.is_seen_by("acme")
+
+
+def test_what_a_rule_submits_for_its_owner_is_in_the_owners_name_space():
+    firing = match(rule(owner="acme"), record({}))
+    assert firing.agenda_id.endswith("-7@acme")
+    assert (firing.sender.customer_id, firing.sender.roles) == ("acme", {Role.SUBMIT})
+    assert match(rule(), record({})).sender.is_operator
 
 
 def test_a_rule_survives_the_topic():

@@ -63,4 +63,9 @@ def test_the_doctor_goes_by_how_long_the_live_topic_keeps_events(live, expected)
 
 def test_what_tells_what_waits_or_is_in_force_is_never_aged():
     compacted = {one.name for one in catalog(Topics("")) if one.retention is None}
-    assert compacted == {"scheduler-ready-changelog", "definitions", "timekeeper"}
+    assert compacted == {
+        "scheduler-ready-changelog",
+        "definitions",
+        "rule-states",
+        "timekeeper",
+    }
