@@ -1,13 +1,15 @@
-"""The routes of schedules beside those of every definition."""
+"""The routes of schedules and rules beside those of every definition."""
 
 from http import HTTPStatus
 from typing import Final
 
+from pop_stream.api.definitions.rules import RuleEndpoints
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.http.access import Access, Handler, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
 from pop_stream.api.owners import Owners
+from pop_stream.api_models.rules import RuleProgress, RuleSample, RuleTest
 from pop_stream.api_models.schedules import (
     MAX_NEXT,
     Backfill,
@@ -84,4 +86,34 @@ def _command(action: str, handler: Handler, summary: str, access: Access) -> Rou
         (_SENT,),
         READ_ERRORS,
         access=access,
+    )
+
+
+_RULE: Final = "/v1/rules/{rule_id}"
+
+
+def rule_routes(owners: Owners, rules: RuleEndpoints) -> tuple[Route, ...]:
+    """What became of a rule's records, and what one would lead to."""
+    return (
+        Route(
+            "GET",
+            f"{_RULE}/progress",
+            rules.get_progress,
+            "getRuleProgress",
+            "What became of a rule's records, and why nothing is read, if so",
+            (RouteResponse("The progress.", (RuleProgress,)),),
+            READ_ERRORS,
+            access=read_access(owners.defined("rule")),
+        ),
+        Route(
+            "POST",
+            f"{_RULE}/test",
+            rules.post_test,
+            "testRule",
+            "Whether a record fits, and exactly what it would lead to; nothing is done",
+            (RouteResponse("What it would lead to.", (RuleTest,)),),
+            (*BODY_ERRORS, *READ_ERRORS, InvalidError),
+            body_models=(RuleSample,),
+            access=Access(role=Role.READ, operators_only=True),
+        ),
     )

@@ -33,8 +33,7 @@ from pop_stream.api.routes.dead_letters import dead_letter_routes
 from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes, puller_route
-from pop_stream.api.routes.rules import rule_routes
-from pop_stream.api.routes.schedules import schedule_routes
+from pop_stream.api.routes.schedules import rule_routes, schedule_routes
 from pop_stream.api.routes.stats import stats_routes
 from pop_stream.api.routes.waits import wait_routes
 from pop_stream.api.stats.endpoints import StatsEndpoints
