@@ -23,6 +23,8 @@ from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.state_rows import StateRows
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.events.codec import decode_rule_state, decode_schedule_state
+from pop_stream.model.events.occasions import ScheduleState
+from pop_stream.model.events.rules import RuleState
 from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
 from pop_stream.operations.doctor import doctor
@@ -129,14 +131,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
         publishing = publication.run(lambda: definitions.versions_by_key)
         await enter(background(definition_publication=publishing))
-        schedule_states = await enter(
-            StateRows(
-                settings, topics.timekeeper, decode_schedule_state, client_id="schedule-states"
-            )
-        )
-        rule_states = await enter(
-            StateRows(settings, topics.rule_states, decode_rule_state, client_id="rule-states")
-        )
+        rule_states = await enter(_rule_states(settings))
         yield ApiPorts(
             publisher=publish,
             summaries=PostgresSummaryReader(pool),
@@ -160,9 +155,19 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
                 await enter(quota_gossip_of(settings, publish, definitions, "api"))
             ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
-            schedule_state=schedule_states.get,
+            schedule_state=(await enter(_schedule_states(settings))).get,
             rule_states=lambda rule_id: rule_states.starting_with(f"{rule_id}/"),
         )
+
+
+def _schedule_states(settings: Settings) -> StateRows[ScheduleState]:
+    topic = Topics(settings.topic_prefix).timekeeper
+    return StateRows(settings, topic, decode_schedule_state, client_id="schedule-states")
+
+
+def _rule_states(settings: Settings) -> StateRows[RuleState]:
+    topic = Topics(settings.topic_prefix).rule_states
+    return StateRows(settings, topic, decode_rule_state, client_id="rule-states")
 
 
 def _limits(settings: Settings) -> CustomerLimits:

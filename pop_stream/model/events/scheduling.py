@@ -482,10 +482,8 @@ class RecordRefused(Event, frozen=True):
     `attempts_exhausted` or `final_failure`, and the value is the agenda as accepted.
 
     Attributes:
-        partition: -1 of an agenda, with `offset`.
-        value_base64: The record's value, whole unless `truncated`.
+        partition: -1 of an agenda, with `offset`; the value is whole unless `truncated`.
         sender_customer_id: Of a submission, the customer whose key or token its record carried.
-        rule_id: Of a record of a rule's topic, the rule that it led to nothing by.
     """
 
     topic: str
