@@ -15,7 +15,6 @@ from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.dead_letters.redrive import Redriver
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
-from pop_stream.api.definitions.rules import RuleEndpoints, RuleStatesOf, refuse_own_topics
 from pop_stream.api.definitions.schedules import ScheduleEndpoints, StateOf
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import AccessGuard, AllowAll, ForeignPages, RequestAuthenticator
@@ -32,6 +31,7 @@ from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.duplicates import DuplicateFinder
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
+from pop_stream.api.submissions.rules import RuleEndpoints, RuleStatesOf, refuse_own_topics
 from pop_stream.api.submissions.submissions import (
     SubmissionEndpoints,
     SubmissionQuota,

@@ -3,12 +3,12 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api.definitions.rules import RuleEndpoints
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.http.access import Access, Handler, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
 from pop_stream.api.owners import Owners
+from pop_stream.api.submissions.rules import RuleEndpoints
 from pop_stream.api_models.rules import RuleProgress, RuleSample, RuleTest
 from pop_stream.api_models.schedules import (
     MAX_NEXT,

@@ -17,7 +17,6 @@ from pop_stream.api.agendas.streams import StreamEndpoints
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.definitions.insight_health import InsightHealthEndpoints
 from pop_stream.api.definitions.resource import DefinitionEndpoints
-from pop_stream.api.definitions.rules import RuleEndpoints
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.health import DoctorEndpoints, HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
@@ -38,6 +37,7 @@ from pop_stream.api.routes.stats import stats_routes
 from pop_stream.api.routes.waits import wait_routes
 from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
+from pop_stream.api.submissions.rules import RuleEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints

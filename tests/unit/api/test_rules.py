@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from api_fakes import AGENDA, open_api
 
-from pop_stream.api.definitions.rules import _progress
+from pop_stream.api.submissions.rules import _progress
 from pop_stream.model.events.rules import RuleState
 from pop_stream.model.rule import Rule
 
