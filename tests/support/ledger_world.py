@@ -100,7 +100,8 @@ async def running_ledger_world(settings, folder, insight, kind=LedgerWorld):
     known = settings.model_copy(
         update={
             "scheduler_data": folder / "table",
-            "session_timeout": scaled(timedelta(seconds=6)),
+            # Above 90 s Faust refuses it.
+            "session_timeout": min(scaled(timedelta(seconds=6)), timedelta(seconds=80)),
         }
     )
     await migrate(known.postgres_dsn.get_secret_value())
