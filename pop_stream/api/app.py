@@ -171,7 +171,7 @@ def _endpoints(
         doctor=DoctorEndpoints(ports.examine, ports.clock),
         definitions=definitions,
         schedules=_schedules(ports, settings, definitions["schedule"], body_reader),
-        rules=RuleEndpoints(definitions["rule"], ports.rule_states, validator, body_reader),
+        rules=_rules(ports, definitions["rule"], validator, body_reader),
         template_runs=_template_runs(ports, definitions, validator, submissions, body_reader),
         resubmissions=ResubmissionEndpoints(ports.agendas, validator, submissions, body_reader),
         stats=StatsEndpoints(ports.stats, ports.clock),
@@ -280,6 +280,15 @@ def _schedules(
         clock=ports.clock,
         body_reader=body_reader,
     )
+
+
+def _rules(
+    ports: ApiPorts,
+    rules: DefinitionEndpoints,
+    validator: SubmissionValidator,
+    body_reader: BodyReader,
+) -> RuleEndpoints:
+    return RuleEndpoints(rules, ports.rule_states, validator, body_reader, ports.clock.now)
 
 
 def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:

@@ -1,6 +1,6 @@
 """What is asked and answered about rules, beside their definitions."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
@@ -31,11 +31,12 @@ class RuleTest(ResponseModel, frozen=True):
     Attributes:
         matches: Whether the record fits.
         issues: Why it does not; or, if it does, why what the rule does would be refused.
-        hops: How many rules would have led to the agenda, this one included; null if it does
-            not fit.
+        hops: How many rules would have led to it, this one included; null if it does not fit.
+        action: Which field of the rule says what is done; null if it does not fit.
         agenda_id: Of the agenda; null if it does not fit.
         agenda: What would be submitted; null if it is refused.
         insight_id: Where it would go; null if it is refused.
+        target: Of what is no submission: the link, or the signal, as it would be.
     """
 
     matches: bool
@@ -44,6 +45,8 @@ class RuleTest(ResponseModel, frozen=True):
     agenda_id: str | None = None
     agenda: SubmittedAgenda | None = None
     insight_id: str | None = None
+    action: Literal["submission", "cancel", "release", "signal"] | None = None
+    target: dict[str, Any] | None = None
 
 
 class RuleProgress(ResponseModel, frozen=True):

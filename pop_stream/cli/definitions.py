@@ -22,7 +22,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "insight": ("id", "title", "algorithm", "precedence", "target", "pool", "paused"),
     "template": ("id", "title", "owner", "visibility", "version"),
     "schedule": ("id", "title", "trigger", "timezone", "owner", "paused"),
-    "rule": ("id", "title", "topic", "max_per_s", "owner", "paused"),
+    "rule": ("id", "title", "topic", "on", "max_per_s", "owner", "paused"),
 }
 
 Id = Annotated[str, typer.Argument(metavar="ID")]

@@ -21,7 +21,7 @@ from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
-from pop_stream.model.events.rules import RuleState
+from pop_stream.model.events.rules import EndedAgenda, RuleActed, RuleState
 from pop_stream.model.events.scheduling import (
     AttemptStop,
     EmittedAgenda,
@@ -81,6 +81,8 @@ def schemas() -> dict[str, Schema]:
         ),
         "occasions.json": _titled("What happened about a schedule", _of(OccasionEvent)),
         "timekeeper.json": _titled("Up to where a schedule has come", _of(ScheduleState)),
+        "agenda-ends.json": _titled("How an agenda has ended", _of(EndedAgenda)),
+        "rule-actions.json": _titled("What a rule does to agendas or signals", _of(RuleActed)),
         "rule-states.json": _titled("What became of a rule's records", _of(RuleState)),
         "controls.json": _titled("An attempt to stop", _of(AttemptStop)),
         "quota-usage.json": _titled("What waits and is on its way", _of(UsageEvent)),

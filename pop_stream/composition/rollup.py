@@ -11,10 +11,11 @@ from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.composition.reconciler import open_reconciler
 from pop_stream.conditions.watcher import ConditionWatcher
 from pop_stream.kafka import connections
+from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.errors import KafkaError
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher
-from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.postgres.agendas import PostgresAgendas, PostgresRetention
 from pop_stream.postgres.conditions import PostgresConditions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.pool import open_pool
@@ -25,6 +26,7 @@ from pop_stream.rollup.dead_letters import store_dead_letters
 from pop_stream.rollup.metrics import RollupMetrics
 from pop_stream.rollup.retention import remove_expired, retention_from, schedule_retention
 from pop_stream.rollup.rollup import roll_up
+from pop_stream.rollup.rule_actions import RuleActions
 from pop_stream.settings import Settings
 from pop_stream.telemetry.process import OUTBOX_AGES, part_registry
 from pop_stream.telemetry.server import serve_metrics
@@ -48,6 +50,7 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings, for_rollup=True))
         publish = await enter(connections.publisher(settings, client_id="rollup"))
+        definitions = await enter(DefinitionFollower(settings, client_id="rollup"))
         registry = part_registry()
         metrics = RollupMetrics(registry)
         host, port = settings.metrics_host, settings.metrics_port
@@ -55,7 +58,12 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             store = PostgresSummaries(pool)
             folding = roll_up(
-                settings, store=store, publisher=publish, stop=stop, metrics=metrics
+                settings,
+                store=store,
+                publisher=publish,
+                stop=stop,
+                metrics=metrics,
+                definitions=definitions,
             )
             tasks.create_task(folding, name="rollup")
             if settings.webhook_keys:
@@ -67,16 +75,26 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             storing = store_dead_letters(settings, store=PostgresDeadLetters(pool), stop=stop)
             tasks.create_task(storing, name="dead-letters")
-            watcher = ConditionWatcher(
-                settings, PostgresSignals(pool), PostgresConditions(pool), publish, WallClock()
-            )
-            tasks.create_task(watcher.run(stop), name="conditions")
-            retention_store = PostgresRetention(pool)
-            retaining = schedule_retention(settings, retention_store, WallClock(), stop)
-            tasks.create_task(retaining, name="retention")
+            _start_watching(settings, pool, publish, tasks, stop)
             if settings.reconcile_every:
                 reconciling = _reconcile(settings, pool, publish, registry, stop)
                 tasks.create_task(reconciling, name="reconciliation")
+
+
+def _start_watching(
+    settings: Settings,
+    pool: "Pool",
+    publish: Publisher,
+    tasks: asyncio.TaskGroup,
+    stop: asyncio.Event,
+) -> None:
+    signals, clock = PostgresSignals(pool), WallClock()
+    watcher = ConditionWatcher(settings, signals, PostgresConditions(pool), publish, clock)
+    tasks.create_task(watcher.run(stop), name="conditions")
+    actions = RuleActions(settings, PostgresAgendas(pool), signals, publish, clock)
+    tasks.create_task(actions.run(stop), name="rule-actions")
+    retaining = schedule_retention(settings, PostgresRetention(pool), clock, stop)
+    tasks.create_task(retaining, name="retention")
 
 
 async def _send_webhooks(

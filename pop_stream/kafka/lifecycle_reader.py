@@ -45,11 +45,13 @@ class LifecycleEntry(NamedTuple):
 
     Attributes:
         ends_record: Whether it is the last of its record.
+        number: Its place among its record's, from 0.
     """
 
     record: ConsumedRecord
     event: LifecycleEvent | None
     ends_record: bool
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ def read(
     if not sound:
         return [LifecycleEntry(record, None, ends_record=True)], refusals
     last = len(sound) - 1
-    return [LifecycleEntry(record, event, n == last) for n, event in enumerate(sound)], refusals
+    return [
+        LifecycleEntry(record, event, n == last, n) for n, event in enumerate(sound)
+    ], refusals
 
 
 def decode_record(

@@ -146,6 +146,16 @@ class Topics:
         return f"{self.prefix}timekeeper"
 
     @property
+    def agenda_ends(self) -> str:
+        """How agendas have ended, while a rule waits for that; public."""
+        return f"{self.prefix}agenda-ends"
+
+    @property
+    def rule_actions(self) -> str:
+        """What rules do that needs the database."""
+        return f"{self.prefix}rule-actions"
+
+    @property
     def rule_states(self) -> str:
         """How far each rule is, compacted."""
         return f"{self.prefix}rule-states"

@@ -464,7 +464,7 @@ def deletion_blocked_by(definition: Definition) -> list[str]:
         if isinstance(definition, AgendaTemplate):
             made = definition.agenda
         else:
-            made = definition.submission
+            made = definition.does if isinstance(definition, Rule) else definition.submission
         customer_id = made.get("customer_id")
         if isinstance(customer_id, str) and not find_references(customer_id):
             keys.append(f"customer/{customer_id}")

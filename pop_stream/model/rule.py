@@ -1,14 +1,20 @@
-"""A rule: when a record comes on a topic, and it fits a schema, an agenda is submitted.
+"""A rule: when something comes, and it fits a schema, something is done.
 
-The agenda of a record has the id `<rule>.<topic's hash>-<partition>-<offset>` and a position in
-a series of the rule and that partition. So a record that is read twice, by two processes or
-after a crash, is run once.
+What comes is a record of a topic of the user's, the end of an agenda, or a definition that was
+changed. What is done: an agenda is submitted, agendas of a link are cancelled or released, or a
+signal is given.
+
+A submitted agenda has the id `<rule>.<source's hash>-<place>-<position>` and that position in a
+series of the rule and the place, which of a record are its partition and offset. So what is
+read twice, by two processes or after a crash, is run once.
 """
 
 from hashlib import sha256
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
     JsonValue,
     StringConstraints,
@@ -24,18 +30,49 @@ from pop_stream.model.json_types import WHOLE_NUMBER
 from pop_stream.model.payload_schema import schema_error
 from pop_stream.model.references import find as find_references
 from pop_stream.model.sharing import SharedDefinition
+from pop_stream.model.signal import DEFAULT_KEEP_S, MAX_KEEP_S
 
 MAX_RULE_ID: Final = 60
 """Longest id of a rule: its agendas' ids, its series and its consumer group hold it."""
 
 EVENT: Final = "pop.event"
-"""The name by which a submission refers to its record: `@<pop.event::/value>`."""
+"""The name by which a rule refers to what came: `@<pop.event::/value>`."""
+
+RuleEvent = Literal["agenda.ended", "definition.changed"]
+"""What of the service itself a rule may wait for."""
+
+RuleAction = Literal["submission", "cancel", "release", "signal"]
+
+ACTIONS: Final[tuple[RuleAction, ...]] = ("submission", "cancel", "release", "signal")
+"""The fields that say what is done."""
 
 _OURS: Final = ("id", "series", "trace", "template")
+_Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+
+
+class LinkTarget(BaseModel):
+    """The agendas of a customer that have a link."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    customer_id: _Text
+    link_id: _Text
+    reason: Annotated[str, StringConstraints(max_length=500)] = ""
+
+
+class SignalToGive(BaseModel):
+    """A signal, as in `POST /v1/signals/{name}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    customer_id: _Text
+    name: _Text
+    payload: JsonValue = None
+    keep_s: Annotated[float, Field(ge=1, le=MAX_KEEP_S, allow_inf_nan=False)] = DEFAULT_KEEP_S
 
 
 class Rule(SharedDefinition):
-    """Submits an agenda, or runs a template, for each record of a topic that fits."""
+    """Does something about whatever comes and fits."""
 
     id: Annotated[str, StringConstraints(pattern=TOPIC_SAFE_PATTERN, max_length=MAX_RULE_ID)]
     title: str = ""
@@ -44,9 +81,20 @@ class Rule(SharedDefinition):
         description="Who may see it: its owner, also those in `allowed`, or everyone. Unset: "
         "the owner if there is one, else operators alone.",
     )
-    topic: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
-    ] = Field(description="Whose records are read, as JSON; no topic of the service itself.")
+    topic: (
+        Annotated[
+            str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Whose records are read, as JSON; no topic of the service itself.",
+    )
+    on: RuleEvent | None = Field(
+        default=None,
+        description="In place of a topic: ends of agendas, the owner's alone if there is one; "
+        "or changes of definitions, for operators' rules.",
+    )
     start: Literal["latest", "earliest"] = Field(
         default="latest",
         description="Where it begins in a partition that it has never read: with what comes "
@@ -65,16 +113,26 @@ class Rule(SharedDefinition):
         "the other; one more is refused.",
     )
     paused: bool = Field(default=False, description="Records wait in the topic while it is.")
-    submission: dict[str, JsonValue] = Field(
+    submission: dict[str, JsonValue] | None = Field(
+        default=None,
         description="As in `POST /v1/agendas`: an agenda or a template's run, without `id` and "
         "`series`. @<pop.event::/value> is what the record holds; so are /key, /topic, "
-        "/partition and /offset."
+        "/partition and /offset.",
+    )
+    cancel: LinkTarget | None = Field(
+        default=None, description="In place of a submission: the link's agendas are cancelled."
+    )
+    release: LinkTarget | None = Field(
+        default=None, description="In place of a submission: the link's agendas are released."
+    )
+    signal: SignalToGive | None = Field(
+        default=None, description="In place of a submission: this signal is given."
     )
 
     @field_validator("topic")
     @classmethod
-    def _topic_is_not_kafkas(cls, topic: str) -> str:
-        if topic.startswith("__"):
+    def _topic_is_not_kafkas(cls, topic: str | None) -> str | None:
+        if topic is not None and topic.startswith("__"):
             msg = "is a topic of Kafka itself; use one of yours"
             raise ValueError(msg)
         return topic
@@ -92,9 +150,9 @@ class Rule(SharedDefinition):
     @field_validator("submission")
     @classmethod
     def _submission_is_sound(
-        cls, submission: dict[str, JsonValue], info: ValidationInfo
-    ) -> dict[str, JsonValue]:
-        if info.context is ACCEPTED:
+        cls, submission: dict[str, JsonValue] | None, info: ValidationInfo
+    ) -> dict[str, JsonValue] | None:
+        if info.context is ACCEPTED or submission is None:
             return submission
         if wrong := [name for name in _OURS if name in submission]:
             msg = f"has {wrong[0]}, which each agenda is given; leave it out"
@@ -102,24 +160,60 @@ class Rule(SharedDefinition):
         if ("template_id" in submission) == ("operations" in submission):
             msg = "needs either `template_id`, to run a template, or `operations`, of an agenda"
             raise ValueError(msg)
-        for one in find_references(submission):
-            if one.name != EVENT and not one.is_run_time:
-                msg = f"holds @<{one.name}>, which names nothing; use @<{EVENT}::/value>"
-                raise ValueError(msg)
         return submission
+
+    @model_validator(mode="after")
+    def _is_one_rule(self, info: ValidationInfo) -> Self:
+        if info.context is ACCEPTED:
+            return self
+        if (self.topic is None) == (self.on is None):
+            msg = "on: say what it waits for, by either `topic` or `on`"
+            raise ValueError(msg)
+        if self.on == "definition.changed" and self.owner is not None:
+            msg = (
+                "owner: a customer sees no others' definitions; leave it out, or wait for else"
+            )
+            raise ValueError(msg)
+        named = [one for one in ACTIONS if getattr(self, one) is not None]
+        if len(named) != 1:
+            msg = f"submission: give exactly one of {', '.join(ACTIONS)}"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _customer_is_its_owner(self, info: ValidationInfo) -> Self:
         if info.context is ACCEPTED:
             return self
-        customer_id = self.submission.get("customer_id")
+        for one in find_references(self.does):
+            if one.name != EVENT and (self.action != "submission" or not one.is_run_time):
+                msg = f"{self.action}: @<{one.name}> names nothing; use @<{EVENT}::/value>"
+                raise ValueError(msg)
+        customer_id = self.does.get("customer_id")
         if customer_id is None:
-            msg = "submission: customer_id = nothing: name the customer whose work it is"
+            msg = f"{self.action}: customer_id = nothing: name the customer whose work it is"
             raise ValueError(msg)
         if self.owner is not None and customer_id != self.owner:
-            msg = f"submission: customer_id must be the rule's owner, {self.owner!r}"
+            msg = f"{self.action}: customer_id must be the rule's owner, {self.owner!r}"
             raise ValueError(msg)
         return self
+
+    @property
+    def source(self) -> str:
+        """What it waits for: a topic, or an event of the service."""
+        return self.on or self.topic or ""
+
+    @property
+    def action(self) -> RuleAction:
+        """Which of `ACTIONS` it says."""
+        return next((one for one in ACTIONS if getattr(self, one) is not None), "submission")
+
+    @property
+    def does(self) -> dict[str, JsonValue]:
+        """What its action says, with tokens as they are written."""
+        said = getattr(self, self.action)
+        if isinstance(said, BaseModel):
+            return said.model_dump(mode="json")
+        return dict(said or {})
 
     @property
     def effective_visibility(self) -> Visibility:
@@ -130,6 +224,11 @@ class Rule(SharedDefinition):
         """By its id: schemas have no hash."""
         return hash(self.id)
 
-    def source_id(self, partition: int) -> str:
-        """A partition of its topic among all that it may ever read."""
-        return f"{sha256(self.topic.encode()).hexdigest()[:10]}-{partition}"
+    def source_id(self, place: str) -> str:
+        """A place of its source, such as a partition, among all that it may ever read."""
+        return f"{sha256(self.source.encode()).hexdigest()[:10]}-{place}"
+
+    def submitted(self, agenda_id: str) -> bool:
+        """Whether an agenda is one of its own, by its id."""
+        start = f"{self.id}.{self.source_id('')}"
+        return agenda_id.startswith(start)

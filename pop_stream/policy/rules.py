@@ -1,26 +1,37 @@
-"""Rules: which records of a topic lead to an agenda, and to which.
+"""Rules: which records of a source lead to something, and to what.
 
-A rule that a rule's agenda leads to, as its handler writes to a topic, is one hop further. The
-number of hops travels in `tracestate`, which handlers pass on with the other headers of a
-trace, so whoever passes on no trace counts as a beginning; the rule's rate bounds these.
+A rule that a rule's agenda leads to, as its handler writes to a topic or as it ends, is one hop
+further. The number of hops travels in `tracestate`, which handlers pass on with the other
+headers of a trace, so whoever passes on no trace counts as a beginning; the rule's rate bounds
+these. Its own agendas' ends lead a rule to nothing.
+
+A rule with an owner meets only ends of the owner's agendas.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import UNSET, Raw
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from pop_stream.model.agenda import Id
+from pop_stream.model.definitions import KINDS
 from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.events.rules import LinkCommanded, RuleActed, SignalGiven
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.payload_schema import payload_issues
 from pop_stream.model.rule import EVENT, Rule
 from pop_stream.model.series import Series
+from pop_stream.model.signal import DEFAULT_KEEP_S, MAX_KEEP_S, MAX_SIGNAL_BYTES
 from pop_stream.model.template import fill
 from pop_stream.model.tenancy import qualified_id
 from pop_stream.model.trace import Trace
+from pop_stream.model.validation import issues_of
 
 _HOPS: Final = re.compile(r"(?:^|,)pop=hops:(\d{1,4})(?:,|$)")
 _MAX_OTHER_MEMBERS: Final = 31
@@ -31,7 +42,12 @@ PassedBy = Literal["filtered", "unreadable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """A record of a rule's topic, as far as rules go by it."""
+    """What comes to a rule, as far as rules go by it.
+
+    Attributes:
+        place: Within which positions grow; empty for the partition.
+        position: There; None for the offset.
+    """
 
     topic: str
     partition: int
@@ -39,6 +55,8 @@ class SourceRecord:
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    place: str = ""
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +78,8 @@ class RuleFiring:
     @property
     def agenda_id(self) -> str:
         """The id of its agenda, the same whenever the record is read."""
-        source_id = self.rule.source_id(self.record.partition)
-        return qualified_id(f"{self.rule.id}.{source_id}-{self.record.offset}", self.rule.owner)
+        named = f"{self.rule.id}.{self._source_id}-{self._position}"
+        return qualified_id(named, self.rule.owner)
 
     @property
     def sender(self) -> Principal:
@@ -72,9 +90,17 @@ class RuleFiring:
 
     @property
     def series(self) -> Series:
-        """Its place among all records of the partition."""
-        source_id = self.rule.source_id(self.record.partition)
-        return Series(id=f"rule:{self.rule.id}:{source_id}", position=self.record.offset)
+        """Its place among all that comes there."""
+        return Series(id=f"rule:{self.rule.id}:{self._source_id}", position=self._position)
+
+    @property
+    def _source_id(self) -> str:
+        return self.rule.source_id(self.record.place or str(self.record.partition))
+
+    @property
+    def _position(self) -> int:
+        position = self.record.position
+        return self.record.offset if position is None else position
 
     @property
     def hops(self) -> int:
@@ -105,6 +131,34 @@ class RuleFiring:
         Raises:
             SubmissionError: If too many rules have led to it, or a token names nothing.
         """
+        body = self._filled()
+        body.setdefault("link_id", self.rule.id)
+        return {**body, "id": self.agenda_id, "series": self.series.model_dump()}
+
+    def act(self, now: datetime) -> RuleActed:
+        """What is done in place of a submission.
+
+        Raises:
+            SubmissionError: If too many rules have led to it, or what its tokens make of it is
+                no link or signal.
+        """
+        body = self._filled()
+        try:
+            if self.rule.action == "signal":
+                return _signal_given(self.rule, _SIGNAL(body), now)
+            target = _TARGET(body)
+        except ValidationError as error:
+            raise SubmissionError(issues_of(error, document=self.rule.action)) from None
+        return LinkCommanded(
+            rule_id=self.rule.id,
+            at=now,
+            action="cancel" if self.rule.action == "cancel" else "release",
+            customer_id=target.customer_id,
+            link_id=target.link_id,
+            reason=target.reason,
+        )
+
+    def _filled(self) -> dict[str, object]:
         rule, record = self.rule, self.record
         if self.hops > rule.max_hops:
             message = (
@@ -120,9 +174,43 @@ class RuleFiring:
             "key": None if record.key is None else record.key.decode(errors="replace"),
             "value": self.value,
         }
-        body = fill(rule.submission, {EVENT: event})
-        body.setdefault("link_id", rule.id)
-        return {**body, "id": self.agenda_id, "series": self.series.model_dump()}
+        return fill(rule.does, {EVENT: event})
+
+
+class _FilledTarget(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    customer_id: Id
+    link_id: Id
+    reason: Annotated[str, Field(max_length=2_000)] = ""
+
+
+class _FilledSignal(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    customer_id: Id
+    name: Id
+    payload: JsonValue = None
+    keep_s: Annotated[float, Field(ge=1, le=MAX_KEEP_S, allow_inf_nan=False)] = DEFAULT_KEEP_S
+
+
+_TARGET: Final = _FilledTarget.model_validate
+_SIGNAL: Final = _FilledSignal.model_validate
+
+
+def _signal_given(rule: Rule, wanted: _FilledSignal, now: datetime) -> SignalGiven:
+    payload = msgspec.json.encode(wanted.payload)
+    if len(payload) > MAX_SIGNAL_BYTES:
+        remedy = f"at most {MAX_SIGNAL_BYTES:,} bytes; name where it is stored"
+        raise SubmissionError([Issue("payload", f"{len(payload):,} bytes", remedy)])
+    return SignalGiven(
+        rule_id=rule.id,
+        at=now,
+        customer_id=wanted.customer_id,
+        name=wanted.name,
+        keep_s=wanted.keep_s,
+        payload=UNSET if wanted.payload is None else Raw(payload),
+    )
 
 
 def match(rule: Rule, record: SourceRecord) -> RuleFiring | PassedBy:
@@ -136,9 +224,40 @@ def match(rule: Rule, record: SourceRecord) -> RuleFiring | PassedBy:
         value: object = msgspec.json.decode(record.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "unreadable"
-    if any(True for _ in misfits(rule, value)):
+    if not _concerns(rule, value) or any(True for _ in misfits(rule, value)):
         return "filtered"
     return RuleFiring(rule, record, value, Trace.of(_text_headers(record.headers)))
+
+
+def _concerns(rule: Rule, value: object) -> bool:
+    """Whether an end is the rule's to know, and no agenda's of its own; true of all else."""
+    if rule.on != "agenda.ended":
+        return True
+    if not isinstance(value, Mapping):
+        return False
+    is_seen = rule.owner is None or value.get("customer_id") == rule.owner
+    return is_seen and not rule.submitted(str(value.get("agenda_id", "")))
+
+
+def definition_change(key: bytes | None, value: bytes | None, version: int) -> bytes | None:
+    """What a rule reads of a record of `pop.definitions`; None if that is no definition.
+
+    Args:
+        key: Kind and id.
+        value: The definition as JSON; None of one that was deleted.
+        version: 0 if the record has none.
+    """
+    kind, mark, object_id = (key or b"").decode(errors="replace").partition("/")
+    if not mark or kind not in KINDS:
+        return None  # an API key is no definition
+    change = "deleted" if value is None else "created" if version == 1 else "changed"
+    head = {"kind": kind, "id": object_id, "version": version, "change": change}
+    return msgspec.json.encode({**head, "definition": Raw(value or b"null")})
+
+
+def definition_place(key: bytes | None) -> str:
+    """The place of a definition's versions, whose positions they are."""
+    return sha256(key or b"").hexdigest()[:16]
 
 
 def misfits(rule: Rule, value: object) -> Iterator[Issue]:

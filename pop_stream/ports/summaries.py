@@ -1,6 +1,6 @@
 """Summaries of agendas: the rollup folds events into them, the API reads them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -123,6 +123,7 @@ class SummaryStore(Protocol):
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         lifecycle: Sequence[LifecycleEvent],
+        before_commit: Callable[[Sequence[SummaryChange]], Awaitable[None]] | None = None,
     ) -> FoldedBatch:
         """Fold a batch and advance the offsets, both in one transaction.
 
@@ -131,6 +132,9 @@ class SummaryStore(Protocol):
             spans: By partition, the offset that `next_offsets` must still give, 0 for one
                 never read, and the one it gives after.
             lifecycle: The batch's events, in order within a partition.
+            before_commit: Called inside the transaction with what it changes, bodies included
+                where agendas end; if it raises, nothing is written. After a conflict with
+                another process it is called again.
 
         Raises:
             UnavailableError: If the database is away; nothing was written.

@@ -6,7 +6,7 @@ How far each partition was folded is moved on in the transaction that folds.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -23,6 +23,7 @@ from pop_stream.model.events.lifecycle import (
     LifecycleEvent,
 )
 from pop_stream.model.ids import alternate_ids
+from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.policy.lifecycle.stats import KeyLimiter, Report, StatsBatch, fold_accounting
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.lifecycle.webhooks import webhook_payload
@@ -170,6 +171,8 @@ _STATS_SQL: Final = load_queries("stats")
 
 _TRIES: Final = 5
 
+BeforeCommit = Callable[[Sequence[SummaryChange]], Awaitable[None]]
+
 _EventsByAgenda = Mapping[str, Sequence[LifecycleEvent]]
 
 
@@ -218,6 +221,7 @@ class PostgresSummaries:
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         lifecycle: Sequence[LifecycleEvent],
+        before_commit: BeforeCommit | None = None,
     ) -> FoldedBatch:
         """Fold a batch and advance the offsets, both in one transaction; see the port."""
         events_by_agenda: dict[str, list[LifecycleEvent]] = defaultdict(list)
@@ -225,7 +229,9 @@ class PostgresSummaries:
             events_by_agenda[event.agenda_id].append(event)
         try:
             signs = self._puller_signs.due(lifecycle)
-            changes, skipped = await self._fold(topic, spans, events_by_agenda, signs)
+            changes, skipped = await self._fold(
+                topic, spans, events_by_agenda, signs, before_commit
+            )
         except BaseException:
             self._cache.clear()
             raise
@@ -272,6 +278,7 @@ class PostgresSummaries:
         spans: Mapping[int, tuple[int, int]],
         events_by_agenda: _EventsByAgenda,
         signs: Sequence[PullerSign],
+        before_commit: BeforeCommit | None,
     ) -> tuple[Sequence[_Change], int]:
         async with acquire_connection(self._pool) as connection:
             for tries in range(_TRIES):
@@ -291,6 +298,8 @@ class PostgresSummaries:
                         # The transaction holds these partitions, so nobody else adds to
                         # the rows of the first of them.
                         await self._add_stats(connection, min(spans, default=-1), changes)
+                        if before_commit is not None:
+                            await before_commit(await _with_bodies(connection, changes))
                 except _VersionConflictError:
                     continue
                 return changes, skipped
@@ -370,6 +379,24 @@ def _changes(
             written = _after(before, after, folded.accounted)
             changes.append(_Change(before, after, written, folded.reports))
     return changes, skipped
+
+
+async def _with_bodies(
+    connection: "Connection", changes: Sequence[_Change]
+) -> Sequence[SummaryChange]:
+    ended = [one.after for one in changes if one.after.state in OUTCOMES]
+    missing = [one.agenda_id for one in ended if not one.body]
+    rows = await connection.fetch(_SQL["select_bodies"], missing) if missing else ()
+    bodies = {row["agenda_id"]: row["body"] or b"" for row in rows}
+    return [
+        SummaryChange(
+            one.before.summary,
+            replace(one.after, body=bodies[one.after.agenda_id])
+            if one.after.agenda_id in bodies
+            else one.after,
+        )
+        for one in changes
+    ]
 
 
 async def _read(

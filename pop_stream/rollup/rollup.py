@@ -25,9 +25,11 @@ from pop_stream.model.errors import OffsetsMovedError, UnavailableError, Unstora
 from pop_stream.model.events.codec import encode
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import TopicPartition, with_value
 from pop_stream.ports.summaries import SummaryStore
+from pop_stream.rollup.ends import EndsPublisher
 from pop_stream.rollup.metrics import RollupMetrics
 from pop_stream.settings import Settings
 
@@ -102,7 +104,7 @@ _WALL: Final = WallClock()
 _log = structlog.get_logger()
 
 
-async def roll_up(
+async def roll_up(  # noqa: PLR0913  # every port it needs, named once
     settings: Settings,
     *,
     store: SummaryStore,
@@ -110,11 +112,13 @@ async def roll_up(
     stop: asyncio.Event,
     clock: Clock = _WALL,
     metrics: RollupMetrics | None = None,
+    definitions: DefinitionSource | None = None,
 ) -> None:
     """Fold what is written to `pop.agenda-events`, until `stop`.
 
     Any number of processes may run it; Kafka shares the partitions among them. The
-    publisher takes the dead letters. What is folded is counted in `metrics`, if given.
+    publisher takes the dead letters, and the ends that rules of `definitions` wait for. What is
+    folded is counted in `metrics`, if given.
     """
     topics = Topics(settings.topic_prefix)
     consumer = clients.consumer(
@@ -132,6 +136,7 @@ async def roll_up(
         clock=clock,
         signer=signer,
         metrics=metrics or RollupMetrics(CollectorRegistry()),
+        ends=None if definitions is None else EndsPublisher(topics, publisher, definitions),
     )
     async with consumer:
         _log.info("rollup.started", topic=topics.agenda_events)
@@ -156,9 +161,11 @@ class Rollup:
         clock: Clock,
         signer: RecordSigner,
         metrics: RollupMetrics,
+        ends: EndsPublisher | None = None,
     ) -> None:
         self._topics = topics
         self._metrics = metrics
+        self._ends = ends
         self._topic = topics.agenda_events
         self._consumer = consumer
         self._store = store
@@ -226,7 +233,8 @@ class Rollup:
         consumed = offset_ranges(entries, known)
         try:
             with self._metrics.write_timed():
-                folded = await self._store.fold(self._topic, consumed, lifecycle)
+                tell = None if self._ends is None else self._ends.before_commit(entries)
+                folded = await self._store.fold(self._topic, consumed, lifecycle, tell)
         except UnstorableError as error:
             await self._split_unstorable(entries, known, error)
             return

@@ -52,16 +52,16 @@ class RuleCounts:
 
     Args:
         rule_id: The rule.
-        topic: Which it reads; rows about another are of no account.
+        source: What it waits for; rows about another source are of no account.
         known: The rows that are written.
         metrics: Counts the same.
     """
 
     def __init__(
-        self, rule_id: str, topic: str, known: KnownState, metrics: RuleMetrics
+        self, rule_id: str, source: str, known: KnownState, metrics: RuleMetrics
     ) -> None:
         self._rule_id = rule_id
-        self._topic = topic
+        self._source = source
         self._known = known
         self._metrics = metrics
         self._states: dict[int, RuleState] = {}
@@ -106,10 +106,10 @@ class RuleCounts:
         before = self._known(rule_state_key(self._rule_id, WHOLE))
         if (before.fault if before else "") == fault:
             return None
-        return RuleState(rule_id=self._rule_id, topic=self._topic, fault=fault)
+        return RuleState(rule_id=self._rule_id, source=self._source, fault=fault)
 
     def _start(self, partition: int) -> RuleState:
         known = self._known(rule_state_key(self._rule_id, partition))
-        if known is not None and known.topic == self._topic:
+        if known is not None and known.source == self._source:
             return known
-        return RuleState(rule_id=self._rule_id, topic=self._topic, partition=partition)
+        return RuleState(rule_id=self._rule_id, source=self._source, partition=partition)

@@ -1,4 +1,4 @@
-"""Runs rules: reads each one's topic in a consumer group of its own, and submits what fits.
+"""Runs rules: reads each one's source in a consumer group of its own, and acts on what fits.
 
 Records that a rule is not yet ready for, as its rate is used up or it is paused, wait in the
 topic, so none is dropped, and the lag of the group `rule.<id>` shows how many there are. One
@@ -7,9 +7,11 @@ committed: after a crash they are submitted again, and the series drops them.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from time import monotonic
 from typing import Final
 
@@ -19,16 +21,23 @@ from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import OffsetCommitter, commit
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
 from pop_stream.kafka.dead_letters import dead_letter
+from pop_stream.kafka.definitions import DEFINITION_VERSION_HEADER, header_version
 from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.state_rows import StateRows
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.codec import encode
-from pop_stream.model.events.rules import RuleState
+from pop_stream.model.events.rules import POSITION_HEADER, RuleActed, RuleState, SignalGiven
 from pop_stream.model.rule import Rule
 from pop_stream.policy.ingress.admission import Admission
-from pop_stream.policy.rules import RuleFiring, SourceRecord, match
+from pop_stream.policy.rules import (
+    RuleFiring,
+    SourceRecord,
+    definition_change,
+    definition_place,
+    match,
+)
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
@@ -137,13 +146,14 @@ class RuleReader:
         self._records = OccurrenceRecords(
             ports.settings, ports.publisher, ports.definitions, ports.admission
         )
-        self._counts = RuleCounts(rule.id, rule.topic, ports.states.get, ports.metrics)
+        self._topic = _topic_of(rule, self._topics)
+        self._counts = RuleCounts(rule.id, rule.source, ports.states.get, ports.metrics)
         self._written_s = monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Read its topic until `stop`, whatever becomes of brokers or of the topic."""
+        """Read its source until `stop`, whatever becomes of brokers or of the topic."""
         rule = self._rule
-        if self._topics.is_own(rule.topic):
+        if rule.on is None and self._topics.is_own(self._topic):
             # By name it could feed itself, and read what is every customer's.
             await self._report("is a topic of the service itself; name one of yours")
             await stop.wait()
@@ -164,14 +174,14 @@ class RuleReader:
         async with consumer:
             await self._until_there(consumer, stop)
             listener = _Positions(consumer, rule)
-            consumer.subscribe([rule.topic], listener=listener)
-            _log.info("rule.started", rule=rule.id, topic=rule.topic)
+            consumer.subscribe([self._topic], listener=listener)
+            _log.info("rule.started", rule=rule.id, topic=self._topic)
             await self._read_on(consumer, listener, stop)
 
     async def _until_there(self, consumer: KafkaConsumer, stop: asyncio.Event) -> None:
         """Wait for the topic: who subscribes to one that is missing is warned without end."""
         while not stop.is_set():
-            if self._rule.topic in await consumer.topics():
+            if self._topic in await consumer.topics():
                 await self._report("")
                 return
             await self._report("there is no such topic; create it, or correct the rule")
@@ -182,7 +192,7 @@ class RuleReader:
     ) -> None:
         rule, commits = self._rule, OffsetCommitter(consumer)
         while not stop.is_set():
-            rate = rule.max_per_s * _share(consumer, rule.topic)
+            rate = rule.max_per_s * _share(consumer, self._topic)
             most = max(1, min(_MAX_RECORDS, int(rate * _BATCH_S)))
             fetched = await consumer.getmany(timeout_ms=int(_POLL_S * 1000), max_records=most)
             if listener.changed:
@@ -194,7 +204,7 @@ class RuleReader:
                 await commits.mark_processed({partition: found[-1].offset + 1})
             if not fetched:
                 await commits.flush()
-                if consumer.assignment() and not consumer.partitions_for_topic(rule.topic):
+                if consumer.assignment() and not consumer.partitions_for_topic(self._topic):
                     break  # it was deleted: look for it again
             await self._write_rows()
             if fired:
@@ -209,15 +219,17 @@ class RuleReader:
         now = self._ports.clock.now()
         firings: dict[str, tuple[RuleFiring, ConsumedRecord]] = {}
         for record in records:
-            found = match(self._rule, _source(record))
+            source = source_record(self._rule, record)
+            if source is None:
+                continue
+            found = match(self._rule, source)
             if isinstance(found, RuleFiring):
                 firings[found.agenda_id] = found, record
             else:
                 self._counts.count(record.partition, found, now)
         refused: dict[str, SubmissionError] = {}
-        sourced = [Sourced.of_firing(one) for one, _ in firings.values()]
-        if sourced:
-            made = await self._records.of_all(sourced, now, on_refused=refused.__setitem__)
+        if firings:
+            made = await self._records_of([one for one, _ in firings.values()], refused, now)
             made += [
                 self._letter(firings[agenda_id][1], error)
                 for agenda_id, error in refused.items()
@@ -231,6 +243,28 @@ class RuleReader:
             )
         _log.info("rule.read", rule=self._rule.id, records=len(records), fired=len(firings))
         return len(firings)
+
+    async def _records_of(
+        self, firings: Sequence[RuleFiring], refused: dict[str, SubmissionError], now: datetime
+    ) -> list[Record]:
+        """What is published for these; why some are refused is put into `refused`."""
+        if self._rule.action == "submission":
+            sourced = map(Sourced.of_firing, firings)
+            return await self._records.of_all(sourced, now, on_refused=refused.__setitem__)
+        made: list[Record] = []
+        for one in firings:
+            try:
+                event = one.act(now)
+            except SubmissionError as error:
+                refused[one.agenda_id] = error
+            else:
+                made.append(self._action_record(event))
+        return made
+
+    def _action_record(self, event: RuleActed) -> Record:
+        named = event.name if isinstance(event, SignalGiven) else event.link_id
+        key = f"{event.customer_id} {named}".encode()
+        return Record(self._topics.rule_actions, key, encode(event))
 
     def _letter(self, record: ConsumedRecord, error: SubmissionError) -> Record:
         """For the operators alone: the record may hold what is not for the rule's owner."""
@@ -248,7 +282,7 @@ class RuleReader:
         """Say in the rule's state why nothing is read, or that something is."""
         row = self._counts.with_fault(fault)
         if fault and row is not None:
-            _log.warning("rule.waits", rule=self._rule.id, topic=self._rule.topic, why=fault)
+            _log.warning("rule.waits", rule=self._rule.id, topic=self._topic, why=fault)
         if row is not None:
             value = encode(row) if fault else None
             record = Record(self._topics.rule_states, row.key.encode(), value)
@@ -313,8 +347,18 @@ def _share(consumer: KafkaConsumer, topic: str) -> float:
     return max(1, len(consumer.assignment())) / max(1, there_are)
 
 
-def _source(record: ConsumedRecord) -> SourceRecord:
-    return SourceRecord(
+def _topic_of(rule: Rule, topics: Topics) -> str:
+    if rule.on is None:
+        return rule.topic or ""
+    return topics.agenda_ends if rule.on == "agenda.ended" else topics.definitions
+
+
+_POSITION: Final = re.compile(rb"(\d{1,9})/(\d{1,16})")
+
+
+def source_record(rule: Rule, record: ConsumedRecord) -> SourceRecord | None:
+    """A record of a rule's source; None if it is nothing for rules."""
+    source = SourceRecord(
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
@@ -322,6 +366,19 @@ def _source(record: ConsumedRecord) -> SourceRecord:
         value=record.value,
         headers=tuple(record.headers or ()),
     )
+    if rule.on == "agenda.ended":
+        found = _POSITION.fullmatch(dict(source.headers).get(POSITION_HEADER) or b"")
+        if found is None:
+            return source
+        return replace(source, place=found[1].decode(), position=int(found[2]))
+    if rule.on == "definition.changed":
+        version = header_version(record, DEFINITION_VERSION_HEADER)
+        value = definition_change(record.key, record.value, version)
+        if value is None:
+            return None
+        place = definition_place(record.key) if version else ""
+        return replace(source, value=value, place=place, position=version or None)
+    return source
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

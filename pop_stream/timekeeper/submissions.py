@@ -56,7 +56,7 @@ class Sourced:
     @staticmethod
     def of_firing(one: RuleFiring) -> "Sourced":
         """A record that fits a rule."""
-        named = one.rule.submission.get("customer_id")
+        named = one.rule.does.get("customer_id")
         return Sourced(one.agenda_id, one.series.id, one.body, one.sender, named, one.trace)
 
 

@@ -16,6 +16,12 @@ select
 from agendas
 where agenda_id = any($1::text[]);
 
+-- name: select_bodies
+-- Agendas as they were accepted, of those that end.
+select agenda_id, body
+from agendas
+where agenda_id = any($1::text[]);
+
 -- name: select_operations
 -- Operations of the agendas whose operations a batch reports.
 select

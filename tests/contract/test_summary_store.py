@@ -442,3 +442,26 @@ async def _scans(pool):
             "select relname, seq_scan from pg_stat_user_tables "
             "where relname in ('agendas', 'operations') order by relname"
         )
+
+
+async def test_what_is_done_before_the_commit_knows_the_agenda_and_may_prevent_it(summaries):
+    """As when ends are published: if they cannot be, nothing is folded."""
+    found = []
+
+    async def fails(changes):
+        msg = "the brokers are away"
+        raise UnavailableError(msg)
+
+    async def keeps(changes):
+        found.extend(changes)
+
+    await summaries.store.fold(TOPIC, {0: (0, 1)}, [accepted(), claimed()], keeps)
+    assert [(one.before, one.after.body) for one in found] == [(None, BODY)]
+    with pytest.raises(UnavailableError):
+        await summaries.store.fold(TOPIC, {0: (1, 2)}, [succeeded()], fails)
+    assert (await summaries.reader.agenda("a1")).state is State.RUNNING
+    assert await summaries.store.next_offsets(TOPIC) == {0: 1}
+    found.clear()
+    await summaries.store.fold(TOPIC, {0: (1, 2)}, [succeeded()], keeps)
+    [(before, after)] = found
+    assert (before.state, after.state, after.body) == (State.RUNNING, State.SUCCEEDED, BODY)

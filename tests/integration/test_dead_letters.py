@@ -41,6 +41,7 @@ COUNTED = (
     "occasions",
     "timekeeper",
     "rule-states",
+    "rule-actions",
 )
 """Topics of our own parts alone: each reader skips and counts the two."""
 
@@ -49,7 +50,7 @@ BOTH = (*LETTERED, *COUNTED)
 COMPACTED = ("definitions", "scheduler-ready-changelog")
 """What is kept for ever is read of whatever version; see `test_poison` for the table's rows."""
 
-FOR_PEOPLE = ("decisions", "dead-letters", "dead-webhooks")
+FOR_PEOPLE = ("agenda-ends", "decisions", "dead-letters", "dead-webhooks")
 """What no part acts upon: a letter of a letter would have letters without end."""
 
 

@@ -16,13 +16,20 @@ from part_processes import process
 from parts_in_process import all_but_pullers
 from puller_world import serving
 
+from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
 from pop_stream.kafka import clients, connections
-from pop_stream.kafka.definitions import publish_definitions
+from pop_stream.kafka.definitions import definition_record, publish_definitions
 from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.definitions import Definitions, Insight, Mappers
+from pop_stream.model.definitions import (
+    Customer,
+    Definitions,
+    Insight,
+    Mappers,
+    encode_definition,
+)
 from pop_stream.model.rule import Rule
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.ports.publisher import Record
@@ -170,7 +177,7 @@ async def test_what_fails_is_refused_shown_counted_and_a_letter_of_the_rule(worl
         async with ClientSession(url) as session, within(2 * PATIENCE_S):
             await create_rule(session, one)
             await write(world, topic, [10], headers)
-            path = f"/v1/agendas/big.{one.source_id(0)}-0"
+            path = f"/v1/agendas/big.{one.source_id('0')}-0"
             while (answer := await session.get(path)).status == 404:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             body = await answer.json()
@@ -199,6 +206,126 @@ async def test_a_topic_that_is_not_there_is_waited_for_and_the_rules_state_says_
             await write(world, name, [10, 11])
             shown = await until(lambda: progress(session), lambda one: one["fired"] == 2)
             assert shown["status"] == "reading"
+
+
+def ours(rule_id, **fields):
+    submission = {"template_id": "scan", "customer_id": "acme", "payload": {"size": 99}}
+    defaults = {"max_per_s": 100}
+    if not {"cancel", "release", "signal"} & fields.keys():
+        defaults["submission"] = submission
+    return Rule.model_validate({"id": rule_id, **defaults, **fields})
+
+
+async def test_ends_and_definitions_lead_to_agendas_once_though_the_rollup_is_killed(world):
+    """A chain: a customer is defined, its agenda ends, and that leads to another."""
+    seen = Scanned(world.settings)
+    made = {"properties": {"kind": {"const": "customer"}, "change": {"const": "created"}}}
+    backfill = {"template_id": "scan", "customer_id": "@<pop.event::/value/id>"}
+    backfill["payload"] = {"size": 1}
+    chained = {"template_id": "scan", "customer_id": "@<pop.event::/value/customer_id>"}
+    chained["payload"] = {"size": 2}
+    rules = [
+        ours(
+            "backfill",
+            on="definition.changed",
+            start="earliest",
+            where=made,
+            submission=backfill,
+        ),
+        ours(
+            "chain",
+            on="agenda.ended",
+            start="earliest",
+            where={"properties": {"link_id": {"const": "backfill"}}},
+            submission=chained,
+        ),
+        ours("own", on="agenda.ended", start="earliest", owner="acme"),
+    ]
+    names = [f"c{number}" for number in range(20)]
+    async with (
+        parts(world.settings, run_ingest, run_scheduler),
+        serving(seen.puller),
+        connections.publisher(world.settings, client_id="test") as publisher,
+    ):
+        topics = Topics(world.settings.topic_prefix)
+        await define(world, TEMPLATE, *rules)
+        async with process("run_rollup", world.settings) as first:
+            for name in names:
+                key, body = f"customer/{name}", encode_definition(Customer(id=name))
+                await publisher.publish([definition_record(topics, key, body, version=1)] * 2)
+            await seen.until(25)
+            first.send_signal(signal.SIGKILL)
+        async with process("run_rollup", world.settings):
+            await seen.until(40)
+    runs = Counter((agenda_id.partition(".")[0], size) for agenda_id, size in seen.runs)
+    assert runs == {("backfill", 1): 20, ("chain", 2): 20}
+
+
+async def test_a_rule_cancels_and_releases_by_link_and_gives_a_signal(world, topic):
+    def of(kind):
+        return {"type": "object", "required": ["is"], "properties": {"is": {"const": kind}}}
+
+    link = {"customer_id": "acme", "link_id": "file-@<pop.event::/value/id>"}
+    rules = [
+        ours("drop", topic=topic, start="earliest", where=of("deleted"), cancel=link),
+        ours("go", topic=topic, start="earliest", where=of("ready"), release=link),
+        ours(
+            "tell",
+            topic=topic,
+            start="earliest",
+            where=of("paid"),
+            signal={"customer_id": "acme", "name": "paid-@<pop.event::/value/id>"},
+        ),
+    ]
+
+    def held(agenda_id, link_id, customer_id="acme"):
+        operations = [{"name": "a", "type": "noop"}]
+        common = {"customer_id": customer_id, "link_id": link_id, "hold": True}
+        return {"id": agenda_id, "operations": operations, **common}
+
+    async with (
+        all_but_pullers(world.settings, within_s=3 * PATIENCE_S) as url,
+        ClientSession(url) as session,
+        within(3 * PATIENCE_S),
+    ):
+        await define(world, *rules)
+        agendas = [
+            held("gone", "file-7"),
+            held("freed", "file-8"),
+            held("another", "file-9"),
+            held("betas", "file-7", "beta"),
+        ]
+        async with session.post("/v1/agendas", json=agendas) as answer:
+            assert answer.status == 202, await answer.text()
+        await until(lambda: states(session), lambda one: list(one.values()) == ["held"] * 4)
+        await write_values(
+            world,
+            topic,
+            [{"is": "deleted", "id": 7}, {"is": "ready", "id": 8}, {"is": "paid", "id": 9}],
+        )
+        found = await until(
+            lambda: states(session),
+            lambda one: (one["gone"], one["freed"] != "held") == ("cancelled", True),
+        )
+        assert (found["another"], found["betas"]) == ("held", "held")
+        kept = await until(lambda: signals(session), bool)
+        assert (kept[0]["name"], kept[0]["given_by"]) == ("paid-9", "rule:tell")
+
+
+async def states(session):
+    async with session.get("/v1/agendas") as answer:
+        return {one["id"]: one["state"] for one in (await answer.json())["agendas"]}
+
+
+async def signals(session):
+    async with session.get("/v1/signals") as answer:
+        return (await answer.json())["signals"]
+
+
+async def write_values(world, topic, values):
+    async with connections.publisher(world.settings, client_id="test") as publisher:
+        records = [Record(topic, None, json.dumps(one).encode(), 0) for one in values]
+        await publisher.publish(records)
 
 
 async def until(ask, holds):

@@ -1,7 +1,7 @@
 """Both ports of the summaries in memory; the contract suite holds it to them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -48,8 +48,10 @@ class MemorySummaries:
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         lifecycle: Sequence[LifecycleEvent],
+        before_commit: Callable[[Sequence[SummaryChange]], Awaitable[None]] | None = None,
     ) -> FoldedBatch:
         self._fail()
+        kept = dict(self.agendas), Counter(self.versions)
         known = self.offsets[topic]
         if any(known.get(partition, 0) != start for partition, (start, _) in spans.items()):
             msg = f"partitions of {topic} were moved"
@@ -60,8 +62,14 @@ class MemorySummaries:
         touched = dict.fromkeys(event.agenda_id for event in lifecycle)
         before = {one: self.agendas[one] for one in touched if one in self.agendas}
         skipped = sum(self._fold_one(event) for event in lifecycle)
-        known.update((partition, end) for partition, (_, end) in spans.items())
         changes = [SummaryChange(before.get(one), self.agendas[one]) for one in touched]
+        if before_commit is not None:
+            try:
+                await before_commit(changes)
+            except BaseException:
+                self.agendas, self.versions = kept
+                raise
+        known.update((partition, end) for partition, (_, end) in spans.items())
         return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped, changes=changes)
 
     async def agenda(self, agenda_id: str) -> Summary | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deadlines import within
 
 from pop_stream.model.events.lifecycle import LifecycleEvent
-from pop_stream.ports.summaries import FoldedBatch, SummaryStore
+from pop_stream.ports.summaries import FoldedBatch, SummaryChange, SummaryStore
 
 PATIENCE_S = 30
 
@@ -49,10 +49,11 @@ class WatchedStore:
         topic: str,
         spans: Mapping[int, tuple[int, int]],
         lifecycle: Sequence[LifecycleEvent],
+        before_commit: Callable[[Sequence[SummaryChange]], Awaitable[None]] | None = None,
     ) -> FoldedBatch:
         if self.before:
             await self.before()
-        folded = await self.inner.fold(topic, spans, lifecycle)
+        folded = await self.inner.fold(topic, spans, lifecycle, before_commit)
         async with self.ledger.changed:
             self.ledger.folded_counts.update(event.agenda_id for event in lifecycle)
             self.batches.append(spans)

@@ -36,6 +36,7 @@ class RuleEndpoints:
         rules: As they are defined now.
         states_of: What became of the records of each, a moment ago.
         validator: Admits what a rule submits.
+        now: The present instant.
         body_reader: Reads requests' bodies.
     """
 
@@ -45,11 +46,13 @@ class RuleEndpoints:
         states_of: RuleStatesOf,
         validator: SubmissionValidator,
         body_reader: BodyReader,
+        now: Callable[[], datetime],
     ) -> None:
         self._rules = rules
         self._states_of = states_of
         self._validator = validator
         self._body_reader = body_reader
+        self._now = now
 
     async def get_progress(self, request: web.Request) -> web.Response:
         """What became of its records."""
@@ -61,7 +64,7 @@ class RuleEndpoints:
         sample = await self._body_reader.read_model(request, RuleSample)
         rule = await self._find(request)
         record = SourceRecord(
-            topic=rule.topic,
+            topic=rule.source,
             partition=sample.partition,
             offset=sample.offset,
             key=None if sample.key is None else sample.key.encode(),
@@ -77,6 +80,8 @@ class RuleEndpoints:
         return json_response(shown, status=HTTPStatus.OK)
 
     def _tested(self, firing: RuleFiring) -> RuleTest:
+        if firing.rule.action != "submission":
+            return self._acted(firing)
         try:
             raw = msgspec.json.encode(firing.body())
             submission = self._validator.validate(raw, firing.sender)
@@ -87,14 +92,30 @@ class RuleEndpoints:
         else:
             return RuleTest(
                 matches=True,
+                action=firing.rule.action,
                 hops=firing.hops,
                 agenda_id=submission.agenda_id,
                 agenda=submitted(submission.value, None),
                 insight_id=submission.insight_id,
             )
         return RuleTest(
-            matches=True, hops=firing.hops, agenda_id=firing.agenda_id, issues=issues
+            matches=True,
+            action=firing.rule.action,
+            hops=firing.hops,
+            agenda_id=firing.agenda_id,
+            issues=issues,
         )
+
+    def _acted(self, firing: RuleFiring) -> RuleTest:
+        shown = RuleTest(matches=True, action=firing.rule.action, hops=firing.hops)
+        try:
+            event = firing.act(self._now())
+        except SubmissionError as error:
+            return msgspec.structs.replace(shown, issues=tuple(error.issues))
+        target = msgspec.to_builtins(event)
+        left_out = {"type", "rule_id", "at", "action"}
+        target = {name: one for name, one in target.items() if name not in left_out}
+        return msgspec.structs.replace(shown, target=target)
 
     async def _find(self, request: web.Request) -> Rule:
         stored = await self._rules.find(request)
@@ -111,7 +132,9 @@ def refuse_own_topics(topics: Topics) -> Callable[[Definition], None]:
     """
 
     def check(definition: Definition) -> None:
-        if isinstance(definition, Rule) and topics.is_own(definition.topic):
+        if not isinstance(definition, Rule) or definition.topic is None:
+            return
+        if topics.is_own(definition.topic):
             message = "is a topic of the service itself, which a rule would feed; name yours"
             issue = Issue("topic", definition.topic, message)
             raise DefinitionError(kind_of(definition), [issue])
@@ -120,8 +143,8 @@ def refuse_own_topics(topics: Topics) -> Callable[[Definition], None]:
 
 
 def _progress(rule: Rule, rows: Sequence[RuleState]) -> RuleProgress:
-    """The sum of a rule's rows; those about another topic are of no account."""
-    known = [one for one in rows if one.topic == rule.topic]
+    """The sum of a rule's rows; those about another source are of no account."""
+    known = [one for one in rows if one.source == rule.source]
     fault = next((one.fault for one in known if one.fault), "")
     failed = max(known, key=lambda one: one.last_failure_at or _NEVER, default=None)
     fired = [one.last_fired_at for one in known if one.last_fired_at is not None]

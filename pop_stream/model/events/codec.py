@@ -16,7 +16,7 @@ from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
-from pop_stream.model.events.rules import RuleState
+from pop_stream.model.events.rules import RuleActed, RuleState
 from pop_stream.model.events.scheduling import (
     AttemptStop,
     EmittedAgenda,
@@ -44,6 +44,7 @@ _DELIVERY: Final[msgspec.json.Decoder[DeliveryEvent]] = msgspec.json.Decoder(Del
 _OCCASION: Final[msgspec.json.Decoder[OccasionEvent]] = msgspec.json.Decoder(OccasionEvent)
 _SCHEDULE_STATE: Final = msgspec.json.Decoder(ScheduleState)
 _RULE_STATE: Final = msgspec.json.Decoder(RuleState)
+_RULE_ACTED: Final[msgspec.json.Decoder[RuleActed]] = msgspec.json.Decoder(RuleActed)
 _ROUTED: Final = msgspec.json.Decoder(RoutedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -184,6 +185,15 @@ def decode_rule_state(value: bytes | None) -> RuleState:
         UnreadableRecordError: If the value is no such state.
     """
     return _decode_one(_RULE_STATE, value)
+
+
+def decode_rule_action(value: bytes | None) -> RuleActed:
+    """What a rule does, of one record of `pop.rule-actions`.
+
+    Raises:
+        UnreadableRecordError: If the value is no such event.
+    """
+    return _decode_one(_RULE_ACTED, value)
 
 
 T = TypeVar("T")

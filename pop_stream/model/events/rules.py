@@ -1,8 +1,68 @@
-"""`pop.rule-states`, compacted: what became of a rule's records, as whoever reads them says."""
+"""What rules read, do and tell.
 
-from typing import Final
+- `pop.agenda-ends`, keyed by agenda: how agendas have ended, while a rule waits for that.
+- `pop.rule-actions`: what rules do that needs the database; the rollup's process does it.
+- `pop.rule-states`, compacted: what became of a rule's records, as whoever reads them says.
+"""
+
+from typing import Final, Literal
+
+from msgspec import UNSET, Raw, UnsetType, field
 
 from pop_stream.model.events.base import Count, Event, Instant
+
+POSITION_HEADER: Final = "pop-position"
+"""Of an end: the partition of `pop.agenda-events` where it was reported, `/`, and its position
+there. An end that is published again has the same."""
+
+
+class EndedAgenda(Event, frozen=True, tag="agenda.ended"):
+    """How an agenda has ended; once for each attempt that it ends with.
+
+    Attributes:
+        agenda_id: Whole, with the customer that chose it.
+        state: `succeeded`, `failed`, `cancelled` or `expired`.
+        results: Of operations, by name; none if they are too large together.
+    """
+
+    agenda_id: str
+    customer_id: str
+    insight_id: str
+    state: str
+    attempt: Count
+    title: str = ""
+    link_id: str | None = None
+    template_id: str | None = None
+    external_id: str | None = None
+    message: str = ""
+    accepted_at: Instant | None = None
+    ended_at: Instant | None = None
+    results: dict[str, Raw] = field(default_factory=dict)
+
+
+class LinkCommanded(Event, frozen=True):
+    """A rule wants the agendas of a customer's link, accepted up to `at`, commanded."""
+
+    rule_id: str
+    at: Instant
+    action: Literal["cancel", "release"]
+    customer_id: str
+    link_id: str
+    reason: str = ""
+
+
+class SignalGiven(Event, frozen=True):
+    """A rule gives a customer a signal, as of `at`."""
+
+    rule_id: str
+    at: Instant
+    customer_id: str
+    name: str
+    keep_s: float
+    payload: Raw | UnsetType = UNSET
+
+
+RuleActed = LinkCommanded | SignalGiven
 
 MAX_SHOWN: Final = 500
 """Longest text of a state, in characters."""
@@ -17,7 +77,7 @@ class RuleState(Event, frozen=True):
     Counts may miss the last second before a crash, and count again what is read again.
 
     Attributes:
-        topic: Which the rule reads.
+        source: What the rule waits for: a topic, or an event of the service.
         partition: Of the topic; `WHOLE` for a row that only says why nothing is read.
         fired: Records that led to what the rule does.
         filtered: Those that do not fit.
@@ -28,7 +88,7 @@ class RuleState(Event, frozen=True):
     """
 
     rule_id: str
-    topic: str
+    source: str
     partition: int = WHOLE
     fired: Count = 0
     filtered: Count = 0

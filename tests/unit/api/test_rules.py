@@ -67,7 +67,7 @@ def test_progress_is_the_sum_of_what_was_read_and_says_why_nothing_is():
     rows = [
         RuleState(
             rule_id="big",
-            topic="files",
+            source="files",
             partition=0,
             fired=2,
             failures=1,
@@ -77,7 +77,7 @@ def test_progress_is_the_sum_of_what_was_read_and_says_why_nothing_is():
         ),
         RuleState(
             rule_id="big",
-            topic="files",
+            source="files",
             partition=1,
             fired=3,
             filtered=4,
@@ -86,12 +86,12 @@ def test_progress_is_the_sum_of_what_was_read_and_says_why_nothing_is():
             last_failure_at=later,
             last_failure="new",
         ),
-        RuleState(rule_id="big", topic="another", partition=1, fired=100, fault="gone"),
+        RuleState(rule_id="big", source="another", partition=1, fired=100, fault="gone"),
     ]
     shown = _progress(rule, rows)
     assert (shown.status, shown.fired, shown.filtered, shown.failures) == ("reading", 5, 4, 2)
     assert (shown.last_fired_at, shown.last_failure) == (later, "new")
-    missing = RuleState(rule_id="big", topic="files", fault="there is no such topic")
+    missing = RuleState(rule_id="big", source="files", fault="there is no such topic")
     assert _progress(rule, [*rows, missing]).status == "waiting"
     assert _progress(rule, [missing]).fault == "there is no such topic"
     paused = rule.model_copy(update={"paused": True})

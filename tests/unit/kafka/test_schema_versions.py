@@ -28,9 +28,11 @@ from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import (
     decode_ready,
+    decode_rule_action,
     decode_rule_state,
     decode_schedule_state,
 )
+from pop_stream.model.events.rules import EndedAgenda
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.model.events.schema_version import (
     SCHEMA_HEADER,
@@ -234,6 +236,8 @@ READERS = [
     ("occasions", timekeeper),
     ("timekeeper", rows(decode_schedule_state)),
     ("rule-states", rows(decode_rule_state)),
+    ("rule-actions", lone(decode_rule_action)),
+    ("agenda-ends", lone(msgspec.json.Decoder(EndedAgenda).decode)),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),
     ("dead-webhooks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),

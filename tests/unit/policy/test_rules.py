@@ -1,6 +1,7 @@
 """Rules: which records lead to an agenda, what it is, and where a chain ends."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -9,15 +10,23 @@ from pydantic import ValidationError
 
 from pop_stream.model.definitions import decode_definition, encode_definition
 from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.rules import LinkCommanded
 from pop_stream.model.identity import Role
 from pop_stream.model.rule import Rule
 from pop_stream.model.trace import Trace
-from pop_stream.policy.rules import RuleFiring, SourceRecord, hops_of, match
+from pop_stream.policy.rules import (
+    RuleFiring,
+    SourceRecord,
+    definition_change,
+    hops_of,
+    match,
+)
 
 SUBMISSION = {
     "customer_id": "acme",
     "operations": [{"name": "a", "type": "noop", "payload": "@<pop.event::/value>"}],
 }
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 LARGE = {"type": "object", "required": ["size"], "properties": {"size": {"minimum": 10}}}
 
 
@@ -95,6 +104,27 @@ def test_what_others_have_in_a_trace_stays():
         ({"submission": {**SUBMISSION, "title": "@<pop.evnt::/x>"}}, "names nothing"),
         ({"owner": "beta"}, "the rule's owner"),
         ({"id": "x" * 61}, "at most 60"),
+        ({"topic": None}, "either `topic` or `on`"),
+        ({"on": "agenda.ended"}, "either `topic` or `on`"),
+        ({"topic": None, "on": "agenda.begun"}, "agenda.ended"),
+        ({"submission": None}, "exactly one of"),
+        ({"cancel": {"customer_id": "acme", "link_id": "x"}}, "exactly one of"),
+        (
+            {"owner": "acme", "topic": None, "on": "definition.changed"},
+            "sees no others' definitions",
+        ),
+        (
+            {
+                "submission": None,
+                "owner": "acme",
+                "cancel": {"customer_id": "b", "link_id": "x"},
+            },
+            "the rule's owner",
+        ),
+        (
+            {"submission": None, "release": {"customer_id": "acme", "link_id": "@<x::>"}},
+            "names nothing",
+        ),
         ({"max_per_s": 0}, "greater than or equal"),
     ],
 )
@@ -116,6 +146,94 @@ def test_what_a_rule_submits_for_its_owner_is_in_the_owners_name_space():
     assert firing.agenda_id.endswith("-7@acme")
     assert (firing.sender.customer_id, firing.sender.roles) == ("acme", {Role.SUBMIT})
     assert match(rule(), record({})).sender.is_operator
+
+
+ENDED = {"agenda_id": "a1", "customer_id": "acme", "state": "succeeded", "template_id": "scan"}
+
+
+def on_ends(**fields):
+    given = {"id": "next", "on": "agenda.ended", "submission": SUBMISSION, **fields}
+    return Rule.model_validate(given)
+
+
+def test_a_rule_with_an_owner_meets_ends_of_the_owners_agendas_alone():
+    own, anyone = on_ends(owner="acme"), on_ends()
+    assert isinstance(match(own, record(ENDED)), RuleFiring)
+    for other in ({**ENDED, "customer_id": "beta"}, {**ENDED, "customer_id": None}, [], "acme"):
+        assert match(own, record(other)) == "filtered"
+    assert isinstance(match(anyone, record({**ENDED, "customer_id": "beta"})), RuleFiring)
+
+
+def test_ends_are_told_apart_by_state_customer_and_template():
+    where = {"properties": {"state": {"const": "failed"}, "template_id": {"const": "scan"}}}
+    failures = on_ends(where=where)
+    assert match(failures, record(ENDED)) == "filtered"
+    assert isinstance(match(failures, record({**ENDED, "state": "failed"})), RuleFiring)
+
+
+def test_the_end_of_what_a_rule_submitted_leads_it_to_nothing():
+    first = match(on_ends(), record(ENDED, place="3", position=77))
+    assert first.agenda_id.endswith("-3-77")
+    assert first.series.position == 77
+    again = {**ENDED, "agenda_id": first.agenda_id}
+    assert match(on_ends(), record(again)) == "filtered"
+    assert isinstance(match(on_ends(id="other"), record(again)), RuleFiring)
+
+
+def test_a_definition_that_is_changed_is_told_with_its_version_and_keys_never_are():
+    made = definition_change(b"customer/acme", b'{"id":"acme"}', 1)
+    assert json.loads(made) == {
+        "kind": "customer",
+        "id": "acme",
+        "version": 1,
+        "change": "created",
+        "definition": {"id": "acme"},
+    }
+    assert json.loads(definition_change(b"customer/acme", b"{}", 2))["change"] == "changed"
+    gone = json.loads(definition_change(b"customer/acme", None, 3))
+    assert (gone["change"], gone["definition"]) == ("deleted", None)
+    assert definition_change(b"key/k1", b"{}", 1) is None
+    assert definition_change(None, b"{}", 1) is None
+
+
+def acting(action, **fields):
+    given = {"customer_id": "acme", "link_id": "file-@<pop.event::/value/id>", **fields}
+    return Rule.model_validate({"id": "act", "topic": "files", action: given})
+
+
+@pytest.mark.parametrize("action", ["cancel", "release"])
+def test_a_rule_commands_a_link_of_one_customer(action):
+    firing = match(acting(action), record({"id": 7}))
+    assert firing.act(AT) == LinkCommanded(
+        rule_id="act", at=AT, action=action, customer_id="acme", link_id="file-7"
+    )
+    with pytest.raises(SubmissionError, match="link_id"):
+        match(acting(action), record({"id": "a b"})).act(AT)
+    with pytest.raises(SubmissionError):
+        match(acting(action), record({})).act(AT)
+
+
+def test_a_rule_gives_a_signal_and_refuses_one_that_is_too_large():
+    signal = {
+        "customer_id": "acme",
+        "name": "paid-@<pop.event::/value/id>",
+        "payload": "@<pop.event::/value>",
+    }
+    one = Rule.model_validate({"id": "act", "topic": "files", "signal": signal})
+    given = match(one, record({"id": 7})).act(AT)
+    assert (given.customer_id, given.name, given.keep_s) == ("acme", "paid-7", 86_400)
+    assert json.loads(bytes(given.payload)) == {"id": 7}
+    with pytest.raises(SubmissionError, match="payload"):
+        match(one, record({"id": 7, "x": "x" * 70_000})).act(AT)
+
+
+def test_a_chain_of_commands_ends_at_its_depth_too():
+    headers = (
+        ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()),
+        ("tracestate", b"pop=hops:5"),
+    )
+    with pytest.raises(SubmissionError, match="max_hops"):
+        match(acting("cancel"), record({"id": 7}, headers=headers)).act(AT)
 
 
 def test_a_rule_survives_the_topic():

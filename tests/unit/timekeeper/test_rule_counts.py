@@ -17,8 +17,8 @@ def counts(*rows, registry=None):
 
 
 def test_whoever_takes_a_partition_over_counts_on_unless_the_topic_is_another():
-    of_files = RuleState(rule_id="big", topic="files", partition=0, fired=4)
-    of_others = RuleState(rule_id="big", topic="others", partition=1, fired=9)
+    of_files = RuleState(rule_id="big", source="files", partition=0, fired=4)
+    of_others = RuleState(rule_id="big", source="others", partition=1, fired=9)
     counted, _ = counts(of_files, of_others)
     counted.keep([0, 1])
     for partition in (0, 1):
