@@ -14,6 +14,9 @@ but reads waits for it.
 batches by any of the processes, never what has not ended, and never before its events have
 left Kafka. Webhooks are enqueued by the fold itself and sent by `pop_stream.webhooks`.
 
+`ends` publishes how agendas have ended, before the commit, while a rule waits for that.
+`rule_actions` does what rules do to agendas of a link and to signals.
+
 `dead_letters` brings what is in `pop.dead-letters` and `pop.dead-webhooks` into the database.
 
 Any number of processes share the partitions. Start with `Rollup.run`.
