@@ -55,7 +55,7 @@ def emitted_json(agenda_id="a1"):
 
 def test_a_lone_event_is_an_entry():
     one = record(emitted_json())
-    assert read(one, now=NOW, signer=NO_SECRET) == ([(one, emitted(), True)], [])
+    assert read(one, now=NOW, signer=NO_SECRET) == ([(one, emitted(), True, 0)], [])
 
 
 def test_the_last_event_of_a_frame_ends_its_record():
@@ -63,6 +63,7 @@ def test_the_last_event_of_a_frame_ends_its_record():
     entries, refusals = read(one, now=NOW, signer=NO_SECRET)
     assert [entry.event for entry in entries] == [emitted("a1"), emitted("a2"), emitted("a3")]
     assert [entry.ends_record for entry in entries] == [False, False, True]
+    assert [entry.number for entry in entries] == [0, 1, 2]
     assert refusals == []
 
 
@@ -85,7 +86,7 @@ def test_the_last_event_of_a_frame_ends_its_record():
 def test_a_record_that_is_no_event_is_refused_whole(value):
     one = record(value)
     entries, (refusal,) = read(one, now=NOW, signer=NO_SECRET)
-    assert entries == [(one, None, True)]
+    assert entries == [(one, None, True, 0)]
     assert refusal.record is one
     assert refusal.error[0] == "unreadable_record"
     assert refusal.error[1]
@@ -93,7 +94,7 @@ def test_a_record_that_is_no_event_is_refused_whole(value):
 
 def test_an_empty_frame_is_accounted_for():
     one = record(b"[]")
-    assert read(one, now=NOW, signer=NO_SECRET) == ([(one, None, True)], [])
+    assert read(one, now=NOW, signer=NO_SECRET) == ([(one, None, True, 0)], [])
 
 
 def test_a_bad_event_takes_none_of_its_frame_with_it():
