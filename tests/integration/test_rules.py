@@ -347,4 +347,4 @@ async def progress(session):
 
 async def letters(session):
     async with session.get("/v1/dead-letters") as answer:
-        return (await answer.json())["items"]
+        return (await answer.json())["letters"]
