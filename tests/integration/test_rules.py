@@ -242,6 +242,7 @@ async def test_ends_and_definitions_lead_to_agendas_once_though_the_rollup_is_ki
         ours("own", on="agenda.ended", start="earliest", owner="acme"),
     ]
     names = [f"c{number}" for number in range(20)]
+    dsn = world.settings.postgres_dsn.get_secret_value()
     async with (
         parts(world.settings, run_ingest, run_scheduler),
         serving(seen.puller),
@@ -249,13 +250,13 @@ async def test_ends_and_definitions_lead_to_agendas_once_though_the_rollup_is_ki
     ):
         topics = Topics(world.settings.topic_prefix)
         await define(world, TEMPLATE, *rules)
-        async with process("run_rollup", world.settings) as first:
+        async with process("run_rollup", world.settings, POP_POSTGRES_DSN=dsn) as first:
             for name in names:
                 key, body = f"customer/{name}", encode_definition(Customer(id=name))
                 await publisher.publish([definition_record(topics, key, body, version=1)] * 2)
             await seen.until(25)
             first.send_signal(signal.SIGKILL)
-        async with process("run_rollup", world.settings):
+        async with process("run_rollup", world.settings, POP_POSTGRES_DSN=dsn):
             await seen.until(40)
     runs = Counter((agenda_id.partition(".")[0], size) for agenda_id, size in seen.runs)
     assert runs == {("backfill", 1): 20, ("chain", 2): 20}
