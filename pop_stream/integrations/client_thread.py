@@ -3,16 +3,25 @@
 import asyncio
 import atexit
 import os
+import selectors
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pop_stream.client import Client
 
 T = TypeVar("T")
 
 Work = Callable[[Client], Awaitable[T]]
+
+
+class _Selector(selectors.DefaultSelector):
+    """A selector that has no entries once it is closed."""
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        # A closed one has None, on which a loop that closes its connections fails.
+        return super().get_map() or {}
 
 
 class ClientThread:
@@ -28,7 +37,8 @@ class ClientThread:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._client = Client(url, token=token)
-        self._loop = asyncio.new_event_loop()
+        self._selector = _Selector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="pop-stream-client", daemon=True
         )
@@ -58,6 +68,15 @@ class ClientThread:
         self._thread.join()
         self._loop.close()
 
+    def leave_to_parent(self) -> None:
+        """Let go of what a fork has copied; call it in the child, where the thread is not.
+
+        Both processes have one and the same kernel object behind the selector. A connection
+        that the child closes, as when it ends, would be taken out of it, and the parent would
+        never see its answer.
+        """
+        self._selector.close()
+
     def _start(self, work: Work[T]) -> "Future[T]":
         async def run() -> T:
             return await work(self._client)
@@ -76,7 +95,9 @@ class _ClientThreads:
     """The clients of this process, one for each address and token."""
 
     def __init__(self) -> None:
-        self._forget()
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, str | None], ClientThread] = {}
+        self._inherited: list[ClientThread] = []
 
     def get(self, url: str, token: str | None) -> ClientThread:
         with self._lock:
@@ -91,16 +112,18 @@ class _ClientThreads:
                 one.close()
             self._open.clear()
 
-    def _forget(self) -> None:
+    def begin_child(self) -> None:
         # A forked process has neither the threads of its parent nor whoever holds the lock.
         self._lock = threading.Lock()
-        self._open: dict[tuple[str, str | None], ClientThread] = {}
-
-    forget = _forget
+        for one in self._open.values():
+            one.leave_to_parent()
+        # Kept, for its connections would be closed with it.
+        self._inherited += self._open.values()
+        self._open = {}
 
 
 _threads = _ClientThreads()
-os.register_at_fork(after_in_child=_threads.forget)
+os.register_at_fork(after_in_child=_threads.begin_child)
 atexit.register(_threads.close)
 
 
