@@ -9,7 +9,7 @@ from pop_stream.integrations.django.worker import task_handlers
 from pop_stream.puller import Puller
 
 
-class Command(BaseCommand):
+class WorkerCommand(BaseCommand):
     """Serves until SIGTERM or SIGINT; a second signal ends it at once."""
 
     help = "Run enqueued tasks: a puller of the insights that they are routed to."
@@ -41,3 +41,7 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error)) from None
         puller.run()
+
+
+Command = WorkerCommand
+"""The name under which Django looks for it."""
