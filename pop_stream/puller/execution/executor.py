@@ -156,6 +156,7 @@ class AttemptExecutor:
 
     def _apply_stop(self, active: ActiveAttempt, stop: AttemptStop) -> None:
         active.stop = stop
+        _say_why(active, stop.reason)
         _log.info("agenda.stopping", **_facts(active.emitted), reason=stop.reason)
         self._cancel(active)
 
@@ -165,6 +166,7 @@ class AttemptExecutor:
             superseded.has_ended = True
             if superseded.span is not None:
                 superseded.span.end("lease_lost")
+            _say_why(superseded, "outdated")
             self._cancel(superseded)
             _log.info("agenda.lease_lost", **_facts(superseded.emitted))
 
@@ -192,6 +194,7 @@ class AttemptExecutor:
         """
         stopped = [*self._active.values()]
         for active in stopped:
+            _say_why(active, "puller_stopping")
             self._cancel(active)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
@@ -320,6 +323,12 @@ class AttemptExecutor:
         if active.span is not None:
             active.span.end(_name_of(end), _error_of(end))
         _log_end(active, end)
+
+
+def _say_why(active: ActiveAttempt, reason: str) -> None:
+    """Have handlers know why they are about to be cancelled; the first reason stays."""
+    if active.run is not None and not active.run.stop_reason:
+        active.run.stop_reason = reason
 
 
 def _name_of(end: AttemptOutcome) -> str:
