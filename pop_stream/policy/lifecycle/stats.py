@@ -10,8 +10,7 @@ are the same in whatever order they are added.
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from math import frexp
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,6 +30,9 @@ from pop_stream.policy.lifecycle.summary import Summary
 BUCKETS: Final = 28
 """Buckets of waits and of runs: the first holds what took 2^-7 s at most, each next one twice
 as much, the last all that is longer than 2^19 s, six days."""
+
+_PARTS: Final = 2**7
+"""Of a second: the first bucket ends with one of them."""
 
 ALL_TYPES: Final = ""
 """The operation type of rows about whole agendas."""
@@ -54,7 +56,10 @@ ENDS: Final = (
 """The states that are counted, in the order of their columns."""
 
 _MAX_HOURS: Final = 10_000
-_MICROSECOND: Final = timedelta(microseconds=1)
+_HOUR: Final = timedelta(hours=1)
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+_US_A_SECOND: Final = 1_000_000
+_US_A_DAY: Final = 86_400 * _US_A_SECOND
 
 Report = AgendaSucceeded | AgendaFailed | AgendaStopped | AgendaDeferred
 _REPORTS: Final = (AgendaSucceeded, AgendaFailed, AgendaStopped, AgendaDeferred)
@@ -114,17 +119,15 @@ def fold_accounting(
     return FoldedAgenda(summary, skipped, reports, accounted)
 
 
-def bucket_of(seconds: float) -> int:
+def bucket_of(microseconds: int) -> int:
     """The bucket of a duration."""
-    if seconds <= 2.0**-7:
-        return 0
-    mantissa, exponent = frexp(seconds)
-    return min(BUCKETS - 1, exponent + (7 if mantissa > 0.5 else 6))  # noqa: PLR2004  # a power of two is its own bound
+    parts = -(-microseconds * _PARTS // _US_A_SECOND)
+    return min(BUCKETS - 1, max(0, parts - 1).bit_length())
 
 
 def upper_bound_s(bucket: int) -> float | None:
     """The longest duration of a bucket; None for the last, which has none."""
-    return None if bucket == BUCKETS - 1 else 2.0 ** (bucket - 7)
+    return None if bucket == BUCKETS - 1 else 2.0**bucket / _PARTS
 
 
 class KeyLimiter:
@@ -151,6 +154,9 @@ class KeyLimiter:
 class StatsBatch:
     """Adds up what one batch of events changes.
 
+    Most of a batch belongs to one hour and to few rows, so each is looked up by what is at
+    hand, and the limiter is asked only for a row that is new in the hour.
+
     Attributes:
         rows: To add to what is stored.
     """
@@ -158,6 +164,8 @@ class StatsBatch:
     def __init__(self, limiter: KeyLimiter) -> None:
         self._limiter = limiter
         self.rows: dict[StatsKey, Measures] = defaultdict(Measures)
+        self._hour = self._next_hour = _LONG_AGO
+        self._of_hour: dict[tuple[str, str, str, str], Measures] = {}
 
     def add(
         self,
@@ -174,30 +182,38 @@ class StatsBatch:
         measures = self._of(after, after.ended_at, template_id or "", ALL_TYPES)
         measures.ends[_END_INDEX[after.state]] += 1
         if after.started_at is not None:
-            run = max(after.ended_at - after.started_at, timedelta(0))
-            measures.run_us += run // _MICROSECOND
-            measures.runs[bucket_of(run.total_seconds())] += 1
-        wait = _wait(after)
-        if wait is not None:
-            measures.wait_us += wait // _MICROSECOND
-            measures.waits[bucket_of(wait.total_seconds())] += 1
+            run_us = _us_between(after.started_at, after.ended_at)
+            measures.run_us += run_us
+            measures.runs[bucket_of(run_us)] += 1
+        wait_us = _wait_us(after)
+        if wait_us is not None:
+            measures.wait_us += wait_us
+            measures.waits[bucket_of(wait_us)] += 1
 
     def _add_report(self, after: Summary, report: Report, template_id: str) -> None:
-        spent = {kind: round(s * 1e6) for kind, s in report.spent_s.items()}
+        spent = [(kind, round(s * 1e6)) for kind, s in report.spent_s.items()]
         whole = self._of(after, report.at, template_id, ALL_TYPES)
         whole.attempts += 1
-        whole.worker_us += sum(spent.values())
-        by_cost = sorted(spent.items(), key=lambda one: (-one[1], one[0]))
-        for place, (kind, micros) in enumerate(by_cost):
+        if len(spent) > 1:
+            spent.sort(key=lambda one: (-one[1], one[0]))
+        for place, (kind, micros) in enumerate(spent):
             named = (kind or OTHER) if place < MAX_TYPES else OTHER
             measures = self._of(after, report.at, template_id, named)
             measures.attempts += 1
             measures.worker_us += micros
+            whole.worker_us += micros
 
     def _of(self, after: Summary, at: datetime, template_id: str, kind: str) -> Measures:
-        hour = at.replace(minute=0, second=0, microsecond=0)
-        key = StatsKey(hour, after.insight_id, after.customer_id, template_id, kind)
-        return self.rows[self._limiter.limited(key)]
+        if not self._hour <= at < self._next_hour:
+            self._hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+            self._next_hour = self._hour + _HOUR
+            self._of_hour = {}
+        near = (after.customer_id, kind, template_id, after.insight_id)
+        measures = self._of_hour.get(near)
+        if measures is None:
+            key = StatsKey(self._hour, after.insight_id, after.customer_id, template_id, kind)
+            measures = self._of_hour[near] = self.rows[self._limiter.limited(key)]
+        return measures
 
 
 _END_INDEX: Final = {state: place for place, state in enumerate(ENDS)}
@@ -212,15 +228,22 @@ def _ended_so(before: Summary | None, after: Summary) -> bool:
     return before.attempt == after.attempt
 
 
-def _wait(after: Summary) -> timedelta | None:
+def _wait_us(after: Summary) -> int | None:
     """From acceptance to the first start; None if it never started, or was run again."""
-    past = after.history
+    past, start = after.history, after.started_at
     if after.accepted_at is None or any(one.outcome in _RERUN for one in past):
         return None
-    starts = [one.started_at for one in past if one.started_at is not None]
-    if after.started_at is not None:
-        starts.append(after.started_at)
-    return max(min(starts) - after.accepted_at, timedelta(0)) if starts else None
+    for one in past:
+        if one.started_at is not None and (start is None or one.started_at < start):
+            start = one.started_at
+    return None if start is None else _us_between(after.accepted_at, start)
+
+
+def _us_between(first: datetime, last: datetime) -> int:
+    """Microseconds from one instant to another; none if that is earlier."""
+    between = last - first
+    whole_seconds = between.seconds * _US_A_SECOND
+    return max(0, between.days * _US_A_DAY + whole_seconds + between.microseconds)
 
 
 _RERUN: Final = frozenset({"succeeded", "cancelled", "expired"})
