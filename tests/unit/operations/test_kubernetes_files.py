@@ -295,7 +295,7 @@ def test_pullers_are_scaled_by_a_metric_that_is_shown_up_to_the_partitions_of_th
     assert scaled["minReplicaCount"] <= scaled["maxReplicaCount"] <= found.partitions
 
 
-def test_prometheus_is_told_of_every_part_by_the_jobs_that_alarms_ask_for():
+def test_prometheus_scrapes_every_part_under_the_jobs_that_alarms_ask_for():
     objects = overlay("overlays/production")
     configured = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     jobs = {one["job_name"] for one in configured["scrape_configs"]}
