@@ -41,6 +41,7 @@ from pop_stream.console.pages.insight import customer_queue, insight
 from pop_stream.console.pages.overview import overview
 from pop_stream.console.pages.pullers import pullers
 from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
+from pop_stream.console.pages.submit import run_template, submit
 from pop_stream.console.pages.weights import (
     forecast,
     pause_customer,
@@ -85,6 +86,34 @@ _NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light
 PageMaker = Callable[[PageView], Awaitable[Page]]
 
 FormHandler = Callable[[PageView, MultiMapping[str]], Awaitable[Page | str]]
+
+_PAGES: Final[tuple[tuple[str, PageMaker], ...]] = (
+    ("/", overview),
+    ("/insights/{insight_id}", insight),
+    ("/insights/{insight_id}/forecast", forecast),
+    ("/insights/{insight_id}/customers/{customer_id}", customer_queue),
+    ("/agendas", agendas),
+    ("/agendas/{agenda_id}", agenda),
+    ("/submit", submit),
+    ("/dead-letters", dead_letters),
+    ("/dead-letters/{letter_id}", dead_letter),
+    ("/pullers", pullers),
+    ("/keys", keys),
+    ("/audit", audit),
+    ("/doctor", doctor),
+)
+_FORMS: Final[tuple[tuple[str, FormHandler], ...]] = (
+    ("/agendas/commands", command_all),
+    ("/agendas/{agenda_id}/{action}", act),
+    ("/submit", run_template),
+    ("/dead-letters/commands", command_letters),
+    ("/dead-letters/{letter_id}/{action}", settle_letter),
+    ("/keys", make_key),
+    ("/keys/{key_id}/{action}", change_key),
+    ("/customers/{customer_id}/weight", set_weight),
+    ("/customers/{customer_id}/{action}", pause_customer),
+    ("/insights/{insight_id}/{action}", pause_insight),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,32 +166,9 @@ class Console:
         app = web.Application(client_max_size=_MAX_FORM)
         router = app.router
         router.add_get("/static/{name}", self._get_static)
-        for path, page in (
-            ("/", overview),
-            ("/insights/{insight_id}", insight),
-            ("/insights/{insight_id}/forecast", forecast),
-            ("/insights/{insight_id}/customers/{customer_id}", customer_queue),
-            ("/agendas", agendas),
-            ("/agendas/{agenda_id}", agenda),
-            ("/dead-letters", dead_letters),
-            ("/dead-letters/{letter_id}", dead_letter),
-            ("/pullers", pullers),
-            ("/keys", keys),
-            ("/audit", audit),
-            ("/doctor", doctor),
-        ):
+        for path, page in _PAGES:
             router.add_get(path, self._shows(page))
-        for path, handler in (
-            ("/agendas/commands", command_all),
-            ("/agendas/{agenda_id}/{action}", act),
-            ("/dead-letters/commands", command_letters),
-            ("/dead-letters/{letter_id}/{action}", settle_letter),
-            ("/keys", make_key),
-            ("/keys/{key_id}/{action}", change_key),
-            ("/customers/{customer_id}/weight", set_weight),
-            ("/customers/{customer_id}/{action}", pause_customer),
-            ("/insights/{insight_id}/{action}", pause_insight),
-        ):
+        for path, handler in _FORMS:
             router.add_post(path, self._takes(handler))
         router.add_get("/sign-in", self._guarded(self._get_sign_in))
         router.add_post("/sign-in", self._guarded(self._post_sign_in))

@@ -50,6 +50,7 @@ class NavigationEntry:
 _NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "o"),
     NavigationEntry("/agendas", "Agendas", "a"),
+    NavigationEntry("/submit", "Submit", "s", role=Role.SUBMIT, operator_role=Role.SUBMIT),
     NavigationEntry("/dead-letters", "Dead letters", "d"),
     NavigationEntry("/pullers", "Pullers", "p", role=None),
     NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
@@ -110,13 +111,18 @@ _STATUS: Final[tuple[tuple[type[PopStreamError], HTTPStatus, str], ...]] = (
 
 def error_page(error: PopStreamError) -> Page:
     """The page that says what is wrong, in the words of the error."""
-    status, title = next(
-        ((status, title) for kind, status, title in _STATUS if isinstance(error, kind)),
-        (HTTPStatus.BAD_REQUEST, "This cannot be done"),
-    )
+    title, status = title_and_status(error)
     values = {
         "detail": str(error),
         "issues": getattr(error, "issues", ()),
         "correlation_id": getattr(error, "correlation_id", None),
     }
     return Page("error.html", title, values, status=status)
+
+
+def title_and_status(error: PopStreamError) -> tuple[str, HTTPStatus]:
+    """What a page that shows an error is called, and its HTTP code."""
+    return next(
+        ((title, status) for kind, status, title in _STATUS if isinstance(error, kind)),
+        ("This cannot be done", HTTPStatus.BAD_REQUEST),
+    )

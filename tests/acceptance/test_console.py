@@ -1,6 +1,7 @@
 """The console in a real browser, before the whole system, as operator and as two customers."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -45,6 +46,8 @@ PAGES = (
     "/ui/agendas/held",
     "/ui/agendas/none",
     "/ui/agendas?state=lost",
+    "/ui/submit",
+    "/ui/submit?template_id=trailer",
     "/ui/dead-letters",
     "/ui/dead-letters?kind=lost",
     "/ui/dead-letters/00000000000000000000",
@@ -281,11 +284,38 @@ async def test_a_customer_and_an_insight_are_paused_and_resumed(operator):
 async def test_the_queue_of_a_customer_leads_to_why_each_waits(operator):
     await operator.goto("/ui/insights/render")
     await operator.get_by_role("link", name="acme", exact=True).click()
-    await operator.get_by_role("link", name="Why acme-39 waits").click()
+    last = operator.get_by_role("link", name=re.compile(r"^Why acme-\d+ waits")).last
+    asked = await last.get_attribute("aria-label")
+    await last.click()
     why = operator.get_by_role("region", name="Why it waits")
-    await expect(why).to_contain_text("Why acme-39 waits")
+    await expect(why).to_contain_text(asked)
     await expect(why).to_contain_text("position")
     await expect(why).to_contain_text("What would change it")
+
+
+# ---- submit ----
+
+
+async def test_a_template_is_run_by_its_form_and_what_is_wrong_is_mended_there(system):
+    async with system.viewer(ACME, java_script_enabled=False) as page:
+        await page.goto("/ui/submit")
+        await page.get_by_role("link", name="trailer").click()
+        await page.get_by_label("Reel").fill("The long voyage")
+        await page.get_by_label("seconds").fill("99")
+        await page.get_by_role("button", name="Submit", exact=True).click()
+        await expect(page.get_by_role("alert")).to_contain_text("Not submitted")
+        seconds = page.get_by_label("seconds")
+        assert await seconds.get_attribute("aria-invalid") == "true"
+        assert await page.get_by_label("Reel").input_value() == "The long voyage"
+        await seconds.fill("0")
+        await page.get_by_label("kind").select_option("full")
+        await page.get_by_role("button", name="Submit", exact=True).click()
+        await page.wait_for_url("**/ui/agendas/*?did=submit")
+        agenda_id = page.url.rpartition("/")[2].partition("?")[0]
+    await system.in_state(agenda_id, "succeeded")
+    async with system.client() as client:
+        summary = await client.agenda(agenda_id)
+    assert (summary.customer_id, summary.title) == ("acme", "Trailer of The long voyage")
 
 
 # ---- live ----

@@ -29,6 +29,7 @@ from pop_stream.model.revisions import (
     put,
     remove,
 )
+from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.ports.definitions import DefinitionOutbox, DefinitionStore
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
@@ -408,6 +409,20 @@ async def test_a_customer_has_no_more_templates_than_it_may_and_another_is_not_h
     await limited.store.change([put(template_of("beta", "d"))], by("beta"))
     for name in "efg":
         await limited.store.change([put(template_of("acme", name))], by(None))
+
+
+async def test_a_customer_has_no_more_schedules_than_it_may(limited):
+    def schedule(name: str, owner: str = "acme") -> Schedule:
+        operations = [{"name": "only", "type": "noop"}]
+        submission = {"customer_id": owner, "operations": operations}
+        return Schedule(id=name, owner=owner, trigger={"every_s": 60}, submission=submission)
+
+    await limited.store.change([put(schedule("a"))], by("acme"))
+    with pytest.raises(LimitError, match=r"'acme' has 1 schedules.*POP_MAX_SCHEDULES"):
+        await limited.store.change([put(schedule("b"))], by("acme"))
+    assert await limited.store.get("schedule", "b") is None
+    await limited.store.change([put(schedule("d", "beta"))], by("beta"))
+    await limited.store.change([put(template_of("acme", "t"))], by("acme"))
 
 
 async def test_a_customer_changes_no_more_in_an_hour_than_it_may(limited):

@@ -29,8 +29,6 @@ from pop_stream.postgres.pool import open_pool
 from pop_stream.settings import Settings
 
 WITHIN_S = 60
-QUICK, QUICK_S, LONG_S = 4, 30.0, 3600.0
-"""So many agendas of a customer teach what one costs; the others outlast whoever looks."""
 DEFINITIONS = """
 [pools.farm]
 title = "The render farm"
@@ -279,13 +277,8 @@ async def _fill(system: ConsoleStack) -> None:
         agenda("at-rest", "paused"),
     )
     backlog = [
-        agenda(
-            f"{customer}-{number}",
-            customer,
-            QUICK_S if number < QUICK else LONG_S,
-            title=f"Render {number} of {customer}",
-        )
-        for number in range(40)
+        agenda(f"{customer}-{number}", customer, 30.0, title=f"Render {number} of {customer}")
+        for number in range(80)
         for customer in ("acme", "beta", "capped")
     ]
     for ended in ("failed", "done", "hostile", "wide"):

@@ -290,7 +290,6 @@ class FairQueue:
             share = self._share_of(flow.customer_id)
             if share != flow.share:
                 flow.share = share
-                self._moved.add(flow.customer_id)
                 self._note_weight(flow)
                 self._eligible.follow_limit(flow, self.now)
                 self._update(flow)

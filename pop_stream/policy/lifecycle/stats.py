@@ -57,9 +57,9 @@ ENDS: Final = (
 
 _MAX_HOURS: Final = 10_000
 _HOUR: Final = timedelta(hours=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _US_A_SECOND: Final = 1_000_000
-_US_A_DAY: Final = 86_400 * _US_A_SECOND
 
 Report = AgendaSucceeded | AgendaFailed | AgendaStopped | AgendaDeferred
 _REPORTS: Final = (AgendaSucceeded, AgendaFailed, AgendaStopped, AgendaDeferred)
@@ -241,9 +241,7 @@ def _wait_us(after: Summary) -> int | None:
 
 def _us_between(first: datetime, last: datetime) -> int:
     """Microseconds from one instant to another; none if that is earlier."""
-    between = last - first
-    whole_seconds = between.seconds * _US_A_SECOND
-    return max(0, between.days * _US_A_DAY + whole_seconds + between.microseconds)
+    return max(0, (last - first) // _MICROSECOND)
 
 
 _RERUN: Final = frozenset({"succeeded", "cancelled", "expired"})

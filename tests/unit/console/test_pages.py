@@ -39,12 +39,6 @@ async def api():
         yield opened
 
 
-@pytest.fixture
-async def browser(api):
-    async with console(api, signs_in=False) as one:
-        yield one
-
-
 def described(**changes) -> QueueDescribed:
     known = {
         "insight_id": "files", "query_id": "q", "at": AT, "algorithm": "weighted_fair",

@@ -38,12 +38,6 @@ async def api():
         yield opened
 
 
-@pytest.fixture
-async def browser(api):
-    async with console(api, signs_in=False) as one:
-        yield one
-
-
 # ---- dead letters ----
 
 

@@ -21,7 +21,7 @@ from pop_stream.policy.lifecycle.stats import (
 
 @pytest.mark.parametrize(
     ("seconds", "bucket"),
-    [(0, 0), (0.007812, 0), (0.008, 1), (1, 7), (1.01, 8), (2, 8), (2.0**19, 26), (1e9, 27)],
+    [(0, 0), (2**-7, 0), (0.008, 1), (1, 7), (1.01, 8), (2, 8), (2.0**19, 26), (1e9, 27)],
 )
 def test_a_bucket_holds_what_is_up_to_its_bound(seconds, bucket):
     assert bucket_of(round(seconds * 1e6)) == bucket
