@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,8 @@ from pop_stream.devserver.supervisor import RestartPolicy
 from pop_stream.kafka import connections
 from pop_stream.kafka.topics import Topics
 from pop_stream.lab.chaos.faults import (
+    PULLER_GRACE,
+    UPGRADE_ORDER,
     FaultCounts,
     FaultInjector,
     FaultRecord,
@@ -103,6 +105,7 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
             "session_timeout": timedelta(seconds=4),
             # What is lost is to be seen, not put right.
             "reconcile_every": timedelta(0),
+            **(_told_when_ready(chaos) if chaos.wanted.rolling else {}),
         },
         restart=_RESTART,
         environment={STARTS: str(starts)},
@@ -111,6 +114,18 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
     async with stack, failing_with(stack):
         await _warm_up(stack, starts, seed=chaos.seed)
         return await _run(chaos, stack, starts, on_progress)
+
+
+def _told_when_ready(chaos: ChaosConfig) -> Mapping[str, object]:
+    """Settings by which parts can be replaced: they say when they are ready, and may finish."""
+    count = chaos.pullers + chaos.schedulers + len(UPGRADE_ORDER)
+    candidates = (secrets.choice(PORTS[:-count]) for _ in PORTS)
+    port = next(
+        first
+        for first in candidates
+        if all(is_free_port(one) for one in range(first, first + count))
+    )
+    return {"metrics_port": port, "puller_grace": PULLER_GRACE}
 
 
 def random_port() -> int:
