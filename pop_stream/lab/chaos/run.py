@@ -3,10 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pop_stream.clock import WallClock
 from pop_stream.composition.client import open_client
@@ -40,6 +41,7 @@ _RESTART: Final = RestartPolicy(longest_pause=timedelta(seconds=1))
 _WARM_WITHIN_S: Final = 60.0
 _WARM_UP_S: Final = 1.0
 _SETTLED_FOR_S: Final = 1.0
+_MORE_LOAD_S: Final = 5.0
 _POLL_S: Final = 0.5
 
 
@@ -118,12 +120,12 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
 
 def _told_when_ready(chaos: ChaosConfig) -> Mapping[str, object]:
     """Settings by which parts can be replaced: they say when they are ready, and may finish."""
-    count = chaos.pullers + chaos.schedulers + len(UPGRADE_ORDER)
-    candidates = (secrets.choice(PORTS[:-count]) for _ in PORTS)
+    parts = chaos.pullers + chaos.schedulers + len(UPGRADE_ORDER)
+    candidates = (secrets.choice(PORTS[:-parts]) for _ in PORTS)
     port = next(
         first
         for first in candidates
-        if all(is_free_port(one) for one in range(first, first + count))
+        if all(is_free_port(one) for one in range(first, first + parts))
     )
     return {"metrics_port": port, "puller_grace": PULLER_GRACE}
 
@@ -160,6 +162,8 @@ async def _run(
     async with asyncio.TaskGroup() as tasks:
         injecting = tasks.create_task(injector.inject(_planned_faults(chaos, stack)))
         tasks.create_task(_submit(stack, load))
+        if chaos.wanted.rolling:
+            tasks.create_task(_submit_until(injecting, stack, load))
     on_progress(
         f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended"
     )
@@ -199,6 +203,23 @@ async def _submit(stack: Stack, load: ChaosLoad) -> None:
         connections.publisher(stack.settings, client_id="chaos") as publisher,
     ):
         await submit(load, api, publisher, topic)
+
+
+async def _submit_until(over: asyncio.Task[Any], stack: Stack, load: ChaosLoad) -> None:
+    """Go on at the load's rate after it has ended, until the last part is replaced."""
+    await asyncio.wait({over}, timeout=load.seconds)
+    async with asyncio.TaskGroup() as tasks:
+        for number in count(1):
+            if over.done():
+                return
+            more = replace(
+                load,
+                prefix=f"{load.prefix}-{number}",
+                seed=load.seed + number,
+                seconds=_MORE_LOAD_S,
+            )
+            tasks.create_task(_submit(stack, more))
+            await asyncio.wait({over}, timeout=_MORE_LOAD_S)
 
 
 async def settle(settings: Settings, agenda_ids: Collection[str], *, within_s: float) -> float:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from datetime import timedelta
 
 import pytest
 import yaml
@@ -24,6 +25,7 @@ from typer.main import get_command
 
 from deploy.render import OVERLAYS, RELEASES, RENDERED, digest
 from pop_stream.__main__ import app
+from pop_stream.lab.chaos.faults import PULLER_GRACE, STOP_GRACE, UPGRADE_ORDER
 from pop_stream.model.definitions import Insight
 from pop_stream.settings import Settings
 
@@ -96,6 +98,16 @@ def test_pullers_have_longer_than_what_they_run(variant):
     given = settings(rendered(variant), "puller")["POP_PULLER_GRACE"]
     grace = Settings(puller_grace=given).puller_grace.total_seconds()
     assert pod(rendered(variant), "puller")["terminationGracePeriodSeconds"] >= grace + 15
+
+
+@variants
+def test_chaos_replaces_parts_within_the_grace_and_in_the_order_of_an_upgrade(variant):
+    for name in LASTING:
+        grace = STOP_GRACE + (PULLER_GRACE if name == "puller" else timedelta(0))
+        seconds = pod(rendered(variant), name)["terminationGracePeriodSeconds"]
+        assert seconds == grace.total_seconds()
+    given = (ROOT / "docs/how-to/run-on-kubernetes.md").read_text()
+    assert f"for part in {' '.join(UPGRADE_ORDER)}; do" in given
 
 
 @variants
