@@ -107,7 +107,7 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
             "session_timeout": timedelta(seconds=4),
             # What is lost is to be seen, not put right.
             "reconcile_every": timedelta(0),
-            **(_told_when_ready(chaos) if chaos.wanted.rolling else {}),
+            **(_replaceable(chaos) if chaos.wanted.rolling else {}),
         },
         restart=_RESTART,
         environment={STARTS: str(starts)},
@@ -118,7 +118,7 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
         return await _run(chaos, stack, starts, on_progress)
 
 
-def _told_when_ready(chaos: ChaosConfig) -> Mapping[str, object]:
+def _replaceable(chaos: ChaosConfig) -> Mapping[str, object]:
     """Settings by which parts can be replaced: they say when they are ready, and may finish."""
     parts = chaos.pullers + chaos.schedulers + len(UPGRADE_ORDER)
     candidates = (secrets.choice(PORTS[:-parts]) for _ in PORTS)
