@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Final
 
 import yaml
@@ -24,6 +25,7 @@ OVERLAYS: Final[Mapping[str, str]] = {
     "base": "base",
     "development": "overlays/development",
     "production": "overlays/production",
+    "complete": "overlays/complete",
 }
 """What is rendered by kustomize: the file's name, and the folder."""
 
@@ -39,6 +41,20 @@ _KUBERNETES: Final = ("--kube-version", "1.31")
 _HELM: Final = (
     "go install helm.sh/helm/v3/cmd/helm@v3.19.5, or https://helm.sh/docs/intro/install"
 )
+RULES: Final = HERE / "prometheus" / "rules.yaml"
+COPIES: Final = (
+    CHART / "files" / "rules.yaml",
+    KUBERNETES / "components" / "prometheus-operator" / "rules.yaml",
+)
+"""Where the alarms are again, since neither program reads beyond its own folder."""
+
+_RULE: Final = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: pop-stream
+spec:
+"""
 _KUSTOMIZE: Final = "go install sigs.k8s.io/kustomize/kustomize/v5@v5.8.1, or install kubectl"
 
 
@@ -110,6 +126,17 @@ def _objects(program: str, remedy: str, *arguments: str) -> list[dict[str, Any]]
     return sorted(objects, key=lambda one: (one["kind"], one["metadata"]["name"]))
 
 
+def copies() -> Iterator[tuple[Path, str]]:
+    """The files that have the alarms again, and what they should be."""
+    head, rules = (
+        "# Made by `make deploy-render` from deploy/prometheus; do not edit.\n",
+        RULES.read_text(),
+    )
+    chart, component = COPIES
+    yield chart, head + rules
+    yield component, head + _RULE + indent(rules, "  ")
+
+
 def _texts() -> Iterator[tuple[Path, str]]:
     head = f"# Made by `make deploy-render`; do not edit. Sources: {digest()}\n"
     for name, folder in OVERLAYS.items():
@@ -125,13 +152,15 @@ def _text(objects: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     """Write or compare the files; 0 if they are current, 1 if not, 2 without the programs."""
-    stale = []
+    stale: list[str] = []
     try:
-        for file, text in _texts():
-            if not file.exists() or file.read_text() != text:
-                stale.append(file.name)
-            if "--check" not in sys.argv[1:]:
-                file.write_text(text)
+        for made in (copies, _texts):
+            for file, text in made():
+                if not file.exists() or file.read_text() != text:
+                    stale.append(str(file.relative_to(HERE)))
+                if "--check" not in sys.argv[1:]:
+                    file.parent.mkdir(exist_ok=True)
+                    file.write_text(text)
     except (MissingToolError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

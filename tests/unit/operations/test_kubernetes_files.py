@@ -23,7 +23,7 @@ from manifests import (
 from metric_names import REFERENCE
 from typer.main import get_command
 
-from deploy.render import OVERLAYS, RELEASES, RENDERED, digest
+from deploy.render import OVERLAYS, RELEASES, RENDERED, copies, digest
 from pop_stream.__main__ import app
 from pop_stream.lab.chaos.faults import PULLER_GRACE, STOP_GRACE, UPGRADE_ORDER
 from pop_stream.model.definitions import Insight
@@ -40,6 +40,14 @@ def test_what_is_rendered_is_of_the_sources_that_are_here(name):
     assert first.endswith(f"Sources: {digest()}"), "run `make deploy-render`"
 
 
+def test_the_alarms_that_kubernetes_gets_are_those_of_prometheus():
+    for file, text in copies():
+        assert file.read_text() == text, "run `make deploy-render`"
+    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text())
+    for name in ("production", "chart-production"):
+        assert named(rendered(name), "PrometheusRule", "pop-stream")["spec"] == rules
+
+
 def test_nothing_else_is_rendered():
     assert {one.stem for one in RENDERED.iterdir()} == {*OVERLAYS, *RELEASES}
 
@@ -47,7 +55,7 @@ def test_nothing_else_is_rendered():
 @variants
 def test_every_part_has_a_workload(variant):
     objects = rendered(variant)
-    found = [one for one in objects if "template" in one.get("spec", {})]
+    found = [one for one in objects if one["kind"] in {"Deployment", "StatefulSet", "Job"}]
     assert {
         one["spec"]["template"]["spec"]["containers"][0]["args"][0] for one in found
     } == {"migrate", "serve", "ingest", "scheduler", "rollup", "pull"}  # fmt: skip
@@ -70,6 +78,7 @@ def test_settings_exist_and_are_valid(variant, name, monkeypatch):
     for key in [one for one in os.environ if one.startswith("POP_")]:
         monkeypatch.delenv(key)
     secrets = {"POP_SIGNING_SECRETS": f'["{"s" * 32}"]', "POP_POSTGRES_DSN": "postgresql://p/p"}
+    secrets |= {"POP_KAFKA_PASSWORD": "p"} if "POP_KAFKA_PASSWORD" in given else {}
     values = {key: value for key, value in given.items() if value is not None}
     for key, value in (shared | values | secrets | {"POP_INSTANCE": "pod-1"}).items():
         monkeypatch.setenv(key, value)
@@ -139,7 +148,9 @@ def test_a_part_is_spread_and_one_of_it_is_away_at_a_time(variant, name):
         "topology.kubernetes.io/zone",
     ]
     assert all(each["labelSelector"]["matchLabels"] == labels for each in spread)
-    assert (spread[0]["whenUnsatisfiable"] == "DoNotSchedule") is variant.endswith("production")
+    assert (spread[0]["whenUnsatisfiable"] == "DoNotSchedule") is (
+        variant in {"production", "complete"}
+    )
     budget = named(rendered(variant), "PodDisruptionBudget", f"pop-stream-{name}")["spec"]
     assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
 
@@ -246,6 +257,62 @@ def test_prometheus_scrapes_every_part_under_the_jobs_that_alarms_ask_for():
         assert ("authorization" in endpoint) is (found == ["api"])
         asked += [job["replacement"].replace("$1", name) for name in found]
     assert sorted(asked) == sorted(jobs)
+
+
+def test_parts_reach_the_kafka_that_strimzi_makes_as_its_user():
+    objects = rendered("complete")
+    kafka = named(objects, "Kafka", "pop-stream")
+    user = named(objects, "KafkaUser", "pop-stream-parts")
+    brokers = named(objects, "KafkaNodePool", "pop-stream-brokers")
+    for one in (user, brokers):
+        assert one["metadata"]["labels"]["strimzi.io/cluster"] == "pop-stream"
+    [listener] = kafka["spec"]["kafka"]["listeners"]
+    assert listener["tls"] is True
+    mechanism = listener["authentication"]["type"]
+    assert user["spec"]["authentication"]["type"] == mechanism
+    for name in (*LASTING, "migrate"):
+        shared = settings(objects, name)
+        assert shared["POP_KAFKA_BOOTSTRAP"] == f"pop-stream-kafka-bootstrap:{listener['port']}"
+        assert shared["POP_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+        assert shared["POP_KAFKA_SASL_MECHANISM"].lower() == mechanism
+        assert shared["POP_KAFKA_USERNAME"] == "pop-stream-parts"
+        assert int(shared["POP_REPLICATION_FACTOR"]) <= brokers["spec"]["replicas"]
+        given = {one["name"]: one for one in container(objects, name)["env"]}
+        source = given["POP_KAFKA_PASSWORD"]["valueFrom"]["secretKeyRef"]
+        assert source == {"name": "pop-stream-parts", "key": "password"}
+        [ca] = [one for one in pod(objects, name)["volumes"] if one["name"] == "kafka-ca"]
+        assert ca["secret"]["secretName"] == "pop-stream-cluster-ca-cert"
+        [mount] = [
+            one for one in container(objects, name)["volumeMounts"] if one["name"] == "kafka-ca"
+        ]
+        [item] = ca["secret"]["items"]
+        assert f"{mount['mountPath']}/{item['path']}" == shared["POP_KAFKA_CA_FILE"]
+        [peer] = listener["networkPolicyPeers"]
+        labels = workload(objects, name)["spec"]["template"]["metadata"]["labels"]
+        assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_parts_reach_the_postgres_that_cloudnative_pg_makes_as_its_owner():
+    objects = rendered("complete")
+    postgres = named(objects, "Cluster", "pop-stream-postgres")
+    assert postgres["spec"]["instances"] >= 3
+    for name in (*LASTING, "migrate"):
+        given = {one["name"]: one for one in container(objects, name)["env"]}
+        source = given["POP_POSTGRES_DSN"]["valueFrom"]["secretKeyRef"]
+        assert source == {"name": "pop-stream-postgres-app", "key": "uri"}
+
+
+def test_with_its_own_servers_it_is_production_otherwise():
+    theirs = {"Kafka", "KafkaNodePool", "KafkaUser", "Cluster"}
+    both = [
+        {
+            (one["kind"], re.sub(r"-[0-9a-z]{10}$", "", one["metadata"]["name"]))
+            for one in rendered(name)
+            if one["kind"] not in theirs
+        }
+        for name in ("production", "complete")
+    ]
+    assert both[0] == both[1]
 
 
 def test_the_overlays_are_of_this_version():
