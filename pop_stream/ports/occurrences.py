@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Final, Literal, Protocol
 
 from pop_stream.model.events.occasions import ScheduleEvent, SkipReason
-from pop_stream.policy.lifecycle.states import State
 
 MAX_RUNS: Final = 100
 """Most runs that are shown of one instant; the last ones."""
@@ -14,7 +13,23 @@ MAX_RUNS: Final = 100
 WINDOW_INSTANTS: Final = 2_000
 """Instants that one page is chosen from, where only some states are wanted."""
 
-OccurrenceState = State | Literal["submitted", "buffered", "skipped"]
+OccurrenceState = Literal[
+    "accepted",
+    "ready",
+    "waiting",
+    "held",
+    "emitted",
+    "running",
+    "retrying",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "expired",
+    "refused",
+    "submitted",
+    "buffered",
+    "skipped",
+]
 """That of an agenda; `submitted` while nothing is known of that, or no more."""
 
 

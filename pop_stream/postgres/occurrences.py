@@ -12,7 +12,6 @@ from pop_stream.model.events.occasions import (
     OccurrenceSkipped,
     ScheduleEvent,
 )
-from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.occurrences import (
     MAX_RUNS,
     WINDOW_INSTANTS,
@@ -33,8 +32,7 @@ _RANKS: Final[Mapping[type[ScheduleEvent], tuple[int, str]]] = {
     OccurrenceSkipped: (1, "skipped"),
     OccurrenceFired: (2, "fired"),
 }
-_STATES: Final = frozenset(state.value for state in State)
-_OTHERS: Final = get_args(get_args(OccurrenceState)[1])
+_STATES: Final[Mapping[str, OccurrenceState]] = {one: one for one in get_args(OccurrenceState)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,9 @@ class PostgresOccurrences:
         span = (wanted.nominal_from, wanted.nominal_before)
         try:
             async with acquire_connection(self.pool) as connection:
-                known = await connection.fetch(_SQL["states"], wanted.schedule_id, *span, window)
+                known = await connection.fetch(
+                    _SQL["states"], wanted.schedule_id, *span, window
+                )
                 fit = [one for one in known if _fits(one["state"], wanted.states)]
                 shown = {one["nominal_at"]: one["state"] for one in fit[:limit]}
                 runs = await connection.fetch(
@@ -90,18 +90,12 @@ def _fits(state: str, wanted: Sequence[OccurrenceState]) -> bool:
     return not wanted or state in wanted
 
 
-def _state(text: str) -> OccurrenceState:
-    if text in _STATES:
-        return State(text)
-    return next(one for one in _OTHERS if one == text)
-
-
 def _occurrence(at: datetime, state: str, rows: Sequence[Any]) -> StoredOccurrence:
     own = [row for row in rows if row["nominal_at"] == at]
     runs = [
         OccurrenceRun(
             agenda_id=row["agenda_id"],
-            state=State(row["state"]) if row["state"] else "submitted",
+            state=_STATES[row["state"] or "submitted"],
             attempt=row["attempt"] or 0,
             submitted_at=row["decided_at"],
             accepted_at=row["accepted_at"],
@@ -113,4 +107,4 @@ def _occurrence(at: datetime, state: str, rows: Sequence[Any]) -> StoredOccurren
         if row["decision"] == "fired"
     ]
     reason = next((row["reason"] for row in own if row["reason"]), None)
-    return StoredOccurrence(at, _state(state), reason, runs)
+    return StoredOccurrence(at, _STATES[state], reason, runs)

@@ -1,8 +1,8 @@
 """Brings dead letters into the database, where people find them and have them redriven.
 
-It reads `pop.dead-letters` and `pop.dead-webhooks`. A letter that is read again changes nothing,
-for its id is made of what it is about. A record that is no letter is logged, counted and passed:
-there are no letters about letters.
+It reads `pop.dead-letters` and `pop.dead-webhooks`. A letter that is read again changes
+nothing, for its id is made of what it is about. A record that is no letter is logged, counted
+and passed: there are no letters about letters.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Brings what was decided about occurrences of schedules into the database, where lists are read.
+"""Brings what was decided about occurrences of schedules into the database.
 
-It reads `pop.schedule-events`, which anyone may write to: what is not the event of an occurrence,
-or that no row can hold, is logged, counted and passed.
+It reads `pop.schedule-events`, which anyone may write to: what is not the event of an
+occurrence, or that no row can hold, is logged, counted and passed.
 """
 
 import asyncio

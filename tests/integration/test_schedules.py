@@ -24,7 +24,6 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.events.codec import decode_schedule_state
 from pop_stream.model.schedule import Schedule, nominal_of
-from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.occurrences import OccurrenceFilter
 from pop_stream.ports.publisher import Record
 from pop_stream.postgres.occurrences import PostgresOccurrences
@@ -132,10 +131,10 @@ async def test_while_one_runs_the_next_is_skipped_and_its_end_lets_the_next_star
         assert len(seen.runs) == 1
         seen.free.set()
         await seen.until(3)
-        listed = await until_listed(world, State.SUCCEEDED, "skipped")
+        listed = await until_listed(world, "succeeded", "skipped")
     assert all(one.reason == "overlap" for one in listed if one.state == "skipped")
     [run] = listed[-1].runs
-    assert (listed[-1].state, run.attempt) == (State.SUCCEEDED, 1)
+    assert (listed[-1].state, run.attempt) == ("succeeded", 1)
     gaps = {later.nominal - one.nominal for one, later in pairwise(reversed(listed))}
     assert gaps == {timedelta(seconds=1)}, "every instant is listed"
     assert seen.instants[1] - seen.instants[0] >= timedelta(seconds=3)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import get_args
 
 from pop_stream.model.events.occasions import (
     OccurrenceBuffered,
@@ -15,9 +16,11 @@ from pop_stream.ports.occurrences import (
     OccurrenceFilter,
     OccurrencePage,
     OccurrenceRun,
+    OccurrenceState,
     StoredOccurrence,
 )
 
+STATES = {one: one for one in get_args(OccurrenceState)}
 RANKS = {OccurrenceBuffered: 0, OccurrenceSkipped: 1, OccurrenceFired: 2}
 
 
@@ -44,7 +47,9 @@ class MemoryOccurrences:
                 and (wanted.nominal_before is None or one.nominal < wanted.nominal_before)
             ):
                 by_nominal.setdefault(one.nominal, []).append(one)
-        found = [self._occurrence(at, by_nominal[at]) for at in sorted(by_nominal, reverse=True)]
+        found = [
+            self._occurrence(at, by_nominal[at]) for at in sorted(by_nominal, reverse=True)
+        ]
         fit = [one for one in found if not wanted.states or one.state in wanted.states]
         following = fit[limit - 1].nominal if len(fit) > limit else None
         return OccurrencePage(fit[:limit], following)
@@ -64,7 +69,7 @@ class MemoryOccurrences:
             return OccurrenceRun(one.agenda_id, "submitted", 0, one.at)
         return OccurrenceRun(
             one.agenda_id,
-            known.state,
+            STATES[known.state.value],
             known.attempt,
             one.at,
             known.accepted_at,

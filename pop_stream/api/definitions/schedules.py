@@ -53,7 +53,7 @@ class ScheduleEndpoints:
         body_reader: Reads requests' bodies.
     """
 
-    def __init__(  # every port it needs, named once
+    def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
         schedules: DefinitionEndpoints,
         state_of: StateOf,
@@ -109,7 +109,7 @@ class ScheduleEndpoints:
         return json_response(shown, status=HTTPStatus.OK)
 
     async def get_occurrences(self, request: web.Request) -> web.Response:
-        """A page of what was due, latest first; of another customer's work nothing is listed."""
+        """A page of what was due, latest first; of others' work nothing is listed."""
         chosen = read_query(request, OccurrenceSelection, many=frozenset({"state"}))
         schedule, principal = await self._find(request), principal_of(request)
         whose = schedule.owner or schedule.submission.get("customer_id")

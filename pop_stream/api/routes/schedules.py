@@ -1,7 +1,7 @@
 """The routes of schedules beside those of every definition."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Final, get_args
 
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.http.access import Access, Handler, read_access
@@ -18,7 +18,7 @@ from pop_stream.api_models.schedules import (
     ScheduleProgress,
 )
 from pop_stream.model.identity import Role
-from pop_stream.policy.lifecycle.states import State
+from pop_stream.ports.occurrences import OccurrenceState
 
 _PATH: Final = "/v1/schedules/{schedule_id}"
 _SENT: Final = RouteResponse(
@@ -32,15 +32,12 @@ _OCCURRENCES: Final = (
     QueryParameter(
         "state",
         "In one of these states: of the last run, or what else became of it.",
-        {
-            "type": "array",
-            "items": {
-                "enum": [*(one.value for one in State), "submitted", "buffered", "skipped"]
-            },
-        },
+        {"type": "array", "items": {"enum": [*get_args(OccurrenceState)]}},
     ),
     QueryParameter("nominal_from", "At this instant or later.", _INSTANT),
-    QueryParameter("nominal_before", "Before this instant; `next` of the page before.", _INSTANT),
+    QueryParameter(
+        "nominal_before", "Before this instant; `next` of the page before.", _INSTANT
+    ),
     QueryParameter(
         "limit",
         "Occurrences of a page.",

@@ -220,14 +220,9 @@ class _Due:
     def chosen(self) -> tuple[Sequence[datetime], Sequence[datetime]]:
         """Those to submit, and the last of those that are not made up for."""
         late = [*self._late]
-        match self._schedule.misfire:
-            case "fire_all":
-                kept = late[-self._schedule.max_catch_up :]
-            case "coalesce":
-                kept = late[-1:]
-            case "skip":
-                kept = []
-        return [*kept, *self._on_time], late[: len(late) - len(kept)]
+        most = {"fire_all": self._schedule.max_catch_up, "coalesce": 1, "skip": 0}
+        passed = max(0, len(late) - most[self._schedule.misfire])
+        return [*late[passed:], *self._on_time], late[:passed]
 
 
 def _told(nominals: Iterable[datetime], reason: SkipReason) -> Sequence[PassedOver]:

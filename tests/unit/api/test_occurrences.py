@@ -76,7 +76,8 @@ async def test_what_cannot_be_asked_is_422(query):
     async with open_api() as api:
         await filled(api)
         status, problem = await api.get(f"/v1/schedules/tick/occurrences?{query}")
-    assert (status, problem["issues"][0]["field"]) == (422, query.partition("=")[0])
+    field = problem["issues"][0]["field"].partition("[")[0]
+    assert (status, field) == (422, query.partition("=")[0])
 
 
 async def test_the_command_shows_them(monkeypatch):

@@ -39,10 +39,10 @@ from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
 from pop_stream.policy.schedules.keeper import Firing
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.relay.relay import _events_of
+from pop_stream.rollup.occurrences import read_events
 from pop_stream.scheduler.event_handler import NotAnEventError
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.settings import Settings
-from pop_stream.rollup.occurrences import read_events
 from pop_stream.timekeeper.timekeeper import Timekeeper
 
 STORED = Path(__file__).parents[2] / "records"
