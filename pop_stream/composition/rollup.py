@@ -69,8 +69,8 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             storing = store_dead_letters(settings, store=PostgresDeadLetters(pool), stop=stop)
             tasks.create_task(storing, name="dead-letters")
-            telling = store_occurrences(settings, store=PostgresOccurrences(pool), stop=stop)
-            tasks.create_task(telling, name="occurrences")
+            listing = store_occurrences(settings, store=PostgresOccurrences(pool), stop=stop)
+            tasks.create_task(listing, name="occurrences")
             watcher = ConditionWatcher(
                 settings, PostgresSignals(pool), PostgresConditions(pool), publish, WallClock()
             )

@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 async def store_occurrences(
     settings: Settings, *, store: OccurrenceStore, stop: asyncio.Event
 ) -> None:
-    """Store what is told of occurrences, until `stop`; any number of processes may."""
+    """Store what is reported of occurrences, until `stop`; any number of processes may."""
 
     async def add(records: Sequence[ConsumedRecord]) -> None:
         await _add(store, [*read_events(records)])

@@ -75,10 +75,10 @@ async def remove_expired(
     pullers = await store.remove_silent_pullers(now - _SILENCE, dry_run=dry_run)
     hours = await store.remove_stats(now - retention.stats, dry_run=dry_run)
     kept = max(retention.succeeded, retention.failed, retention.stopped, retention.refused)
-    told = await store.remove_occurrences(now - kept, dry_run=dry_run)
+    decisions = await store.remove_occurrences(now - kept, dry_run=dry_run)
     by_state = {state.value: count for state, count in removed.items()}
     rows = {"webhooks": webhooks, "dead_letters": letters, "pullers": pullers, "stats": hours}
-    return {**by_state, **rows, "occurrences": told}
+    return {**by_state, **rows, "occurrences": decisions}
 
 
 async def schedule_retention(

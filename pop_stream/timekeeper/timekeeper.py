@@ -191,10 +191,10 @@ class Timekeeper:
             return
         records = await self._records.of(firing, self._clock.now())
         await publish_until_acknowledged(self._publisher, records)
-        told = await told_records(
+        reported = await decision_records(
             self._publisher, self._topics.schedule_events, firing, self._clock.now()
         )
-        await publish_until_acknowledged(self._publisher, told)
+        await publish_until_acknowledged(self._publisher, reported)
         # After them: a crash in between fires and tells again, and loses nothing.
         rows = [self._row(name, state) for name, state in firing.rows.items()]
         await publish_until_acknowledged(self._publisher, rows)
@@ -204,7 +204,7 @@ class Timekeeper:
         return Record(self._topics.timekeeper, schedule_id.encode(), value)
 
 
-async def told_records(
+async def decision_records(
     publisher: Publisher, topic: str, firing: Firing, now: datetime
 ) -> list[Record]:
     """What was decided about occurrences, in frames; those of a schedule in their order.
@@ -217,7 +217,7 @@ async def told_records(
     """
     partitions = await publisher.partitions(topic)
     by_partition: dict[int, list[ScheduleEvent]] = {}
-    for event in _told(firing, now):
+    for event in _reported(firing, now):
         partition = partition_of(event.schedule_id.encode(), partitions)
         by_partition.setdefault(partition, []).append(event)
     return [
@@ -228,7 +228,7 @@ async def told_records(
     ]
 
 
-def _told(firing: Firing, now: datetime) -> Iterator[ScheduleEvent]:
+def _reported(firing: Firing, now: datetime) -> Iterator[ScheduleEvent]:
     for schedule, passed in firing.passed_over:
         agenda_id = Occurrence(schedule, passed.nominal, None, None).agenda_id
         buffered = OccurrenceBuffered(

@@ -1,5 +1,5 @@
 -- name: add
--- Records decisions. One that was told again, or that came to less than what is known, changes
+-- Records decisions. One that was reported again, or that came to less than what is known, changes
 -- nothing: what was fired once stays so.
 insert into occurrences as known (
     schedule_id, nominal_at, agenda_id, decision, reason, decided_at
@@ -55,11 +55,11 @@ order by instants.nominal_at desc;
 -- name: runs
 -- What was decided about some instants, with what became of the agendas; the last ones of each.
 select
-    told.nominal_at,
-    told.agenda_id,
-    told.decision,
-    told.reason,
-    told.decided_at,
+    reported.nominal_at,
+    reported.agenda_id,
+    reported.decision,
+    reported.reason,
+    reported.decided_at,
     agendas.state,
     agendas.attempt,
     agendas.accepted_at,
@@ -78,9 +78,9 @@ cross join lateral (
         occurrences.decided_at desc,
         occurrences.agenda_id desc
     limit $3
-) as told
-left join agendas on told.agenda_id = agendas.agenda_id
-order by told.nominal_at desc, told.decision = 'fired' desc, told.decided_at desc, told.agenda_id desc;
+) as reported
+left join agendas on reported.agenda_id = agendas.agenda_id
+order by reported.nominal_at desc, reported.decision = 'fired' desc, reported.decided_at desc, reported.agenda_id desc;
 
 -- name: count_aged
 -- Decisions made before an instant, of which no agenda is left.

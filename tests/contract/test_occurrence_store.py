@@ -105,7 +105,7 @@ async def test_each_instant_is_listed_with_its_runs_latest_first(stores):
     assert found.next is None
 
 
-async def test_what_was_fired_stays_so_whatever_is_told_later(stores):
+async def test_what_was_fired_stays_so_whatever_is_reported_later(stores):
     store, _ = stores
     await store.add([buffered(1), fired(1)])
     await store.add([skipped(1, "late"), buffered(1)])

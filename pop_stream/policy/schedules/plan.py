@@ -35,8 +35,8 @@ MAX_BACKFILL: Final = 1_000
 MAX_COUNTED: Final = 1_000
 """Most occurrences before the catch-up window that are looked at, to count them."""
 
-MAX_TOLD: Final = 100
-"""Most occurrences of one decision of which it is told that they were passed over; the last
+MAX_REPORTED: Final = 100
+"""Most occurrences of one decision of which it is reported that they were passed over; the last
 ones. Of earlier ones there is only the count."""
 
 Status = Literal["scheduled", "paused", "paused_after_failures", "ended"]
@@ -64,7 +64,7 @@ class Plan:
         cancels: Occurrences to cancel.
         next_at: When to plan again; None if nothing is ever due by itself.
         passed_over: Instants that were due and of which nothing is submitted now, in order;
-            of many the last `MAX_TOLD`.
+            of many the last `MAX_REPORTED`.
     """
 
     state: ScheduleState
@@ -106,16 +106,16 @@ def plan(schedule: Schedule, state: ScheduleState, now: datetime) -> Plan:
     state = replace(state, position=max(state.position, position_of(last)))
     if schedule.paused or state.is_paused:
         reason: SkipReason = "paused" if schedule.paused else "paused_after_failures"
-        told = [*_told(gone, "late"), *_told(due.last, reason)]
+        reported = [*_reported(gone, "late"), *_reported(due.last, reason)]
         skipped, missed = state.skipped + due.total, state.missed + len(gone)
         state = replace(state, skipped=skipped, missed=missed)
-        return Plan(state, next_at=next_at, passed_over=told[-MAX_TOLD:])
+        return Plan(state, next_at=next_at, passed_over=reported[-MAX_REPORTED:])
     chosen, passed = due.chosen()
     missed = len(gone) + due.total - len(chosen)
     state = replace(state, missed=state.missed + missed)
     made = _submit(schedule, state, chosen)
-    told = [*_told((*gone, *passed), "late"), *made.passed_over]
-    return Plan(made.state, made.occurrences, made.cancels, next_at, told[-MAX_TOLD:])
+    reported = [*_reported((*gone, *passed), "late"), *made.passed_over]
+    return Plan(made.state, made.occurrences, made.cancels, next_at, reported[-MAX_REPORTED:])
 
 
 def apply_end(
@@ -207,9 +207,9 @@ class _Due:
     def __init__(self, schedule: Schedule, now: datetime) -> None:
         self._schedule = schedule
         self._now = now
-        self._late: deque[datetime] = deque(maxlen=schedule.max_catch_up + MAX_TOLD)
+        self._late: deque[datetime] = deque(maxlen=schedule.max_catch_up + MAX_REPORTED)
         self._on_time: list[datetime] = []
-        self.last: deque[datetime] = deque(maxlen=MAX_TOLD)
+        self.last: deque[datetime] = deque(maxlen=MAX_REPORTED)
         self.total = 0
 
     def add(self, nominal: datetime, due_at: datetime) -> None:
@@ -225,7 +225,7 @@ class _Due:
         return [*late[passed:], *self._on_time], late[:passed]
 
 
-def _told(nominals: Iterable[datetime], reason: SkipReason) -> Sequence[PassedOver]:
+def _reported(nominals: Iterable[datetime], reason: SkipReason) -> Sequence[PassedOver]:
     return [PassedOver(one, reason) for one in nominals]
 
 
@@ -248,7 +248,7 @@ def _pass_over(
 def _submit(schedule: Schedule, state: ScheduleState, due: Sequence[datetime]) -> Plan:
     """Let the overlap policy decide on each of these instants, in order."""
     chosen: list[datetime] = []
-    told: list[PassedOver] = []
+    reported: list[PassedOver] = []
     cancels: dict[str, OpenOccurrence] = {}
     previous = state.previous
     for nominal in due:
@@ -259,21 +259,21 @@ def _submit(schedule: Schedule, state: ScheduleState, due: Sequence[datetime]) -
             state = _opened(schedule, state, nominal)
         else:
             state, passed = _wait_or_skip(schedule, state, nominal)
-            told += passed
+            reported += passed
     made = _occurrences(schedule, chosen, previous)
     # What is submitted and replaced in one decision was never out.
     out = {one.agenda_id for one in made}
     superseded = [one for one in made if one.agenda_id in cancels]
     if superseded:
         made = [one for one in made if one.agenda_id not in cancels]
-        told += _told((one.nominal for one in superseded), "superseded")
+        reported += _reported((one.nominal for one in superseded), "superseded")
         state = replace(
             state,
             fired=state.fired - len(superseded),
             skipped=state.skipped + len(superseded),
         )
     left = [one for one in cancels.values() if one.agenda_id not in out]
-    return Plan(state, made, left, passed_over=told)
+    return Plan(state, made, left, passed_over=reported)
 
 
 def _wait_or_skip(
@@ -286,7 +286,7 @@ def _wait_or_skip(
         return skipped, [PassedOver(nominal, "overlap")]
     dropped = [nominal_of(one) for one in state.waiting if one not in waiting]
     state = replace(state, waiting=waiting, skipped=state.skipped + len(dropped))
-    return state, [*_told(dropped, "superseded"), PassedOver(nominal)]
+    return state, [*_reported(dropped, "superseded"), PassedOver(nominal)]
 
 
 def _opened(schedule: Schedule, state: ScheduleState, nominal: datetime) -> ScheduleState:
