@@ -8,7 +8,7 @@ from pop_stream.api_models.base import Instant, ResponseModel
 from pop_stream.model.events.occasions import SkipReason
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.schedule import OccurrenceKind
-from pop_stream.ports.occurrences import OccurrenceState
+from pop_stream.policy.lifecycle.states import OccurrenceState
 
 MAX_NEXT: Final = 100
 """Most instants that are shown at once."""

@@ -3,34 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from pop_stream.model.events.occasions import ScheduleEvent, SkipReason
+from pop_stream.policy.lifecycle.states import OccurrenceState
 
 MAX_RUNS: Final = 100
 """Most runs that are shown of one instant; the last ones."""
 
 WINDOW_INSTANTS: Final = 2_000
 """Instants that one page is chosen from, where only some states are wanted."""
-
-OccurrenceState = Literal[
-    "accepted",
-    "ready",
-    "waiting",
-    "held",
-    "emitted",
-    "running",
-    "retrying",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "expired",
-    "refused",
-    "submitted",
-    "buffered",
-    "skipped",
-]
-"""That of an agenda; `submitted` while nothing is known of that, or no more."""
 
 
 @dataclass(frozen=True, slots=True)

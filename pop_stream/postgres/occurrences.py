@@ -12,13 +12,13 @@ from pop_stream.model.events.occasions import (
     OccurrenceSkipped,
     ScheduleEvent,
 )
+from pop_stream.policy.lifecycle.states import OccurrenceState
 from pop_stream.ports.occurrences import (
     MAX_RUNS,
     WINDOW_INSTANTS,
     OccurrenceFilter,
     OccurrencePage,
     OccurrenceRun,
-    OccurrenceState,
     StoredOccurrence,
 )
 from pop_stream.postgres.pool import acquire_connection, load_queries

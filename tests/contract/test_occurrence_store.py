@@ -15,8 +15,8 @@ from pop_stream.model.events.occasions import (
     OccurrenceFired,
     OccurrenceSkipped,
 )
-from pop_stream.policy.lifecycle.states import State
-from pop_stream.ports.occurrences import OccurrenceFilter, OccurrenceState
+from pop_stream.policy.lifecycle.states import OccurrenceState, State
+from pop_stream.ports.occurrences import OccurrenceFilter
 from pop_stream.postgres.agendas import PostgresRetention
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.occurrences import PostgresOccurrences

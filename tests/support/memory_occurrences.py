@@ -10,13 +10,13 @@ from pop_stream.model.events.occasions import (
     OccurrenceSkipped,
     ScheduleEvent,
 )
+from pop_stream.policy.lifecycle.states import OccurrenceState
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.occurrences import (
     MAX_RUNS,
     OccurrenceFilter,
     OccurrencePage,
     OccurrenceRun,
-    OccurrenceState,
     StoredOccurrence,
 )
 

@@ -18,7 +18,7 @@ from pop_stream.api_models.schedules import (
     ScheduleProgress,
 )
 from pop_stream.model.identity import Role
-from pop_stream.ports.occurrences import OccurrenceState
+from pop_stream.policy.lifecycle.states import OccurrenceState
 
 _PATH: Final = "/v1/schedules/{schedule_id}"
 _SENT: Final = RouteResponse(
