@@ -86,8 +86,8 @@ OccurrenceState = Literal[
     "buffered",
     "skipped",
 ]
-"""How an occurrence of a schedule stands: as its agenda does; `submitted` while nothing is known
-of that, or no more; `buffered` while it waits for one before; or `skipped`."""
+"""How an occurrence of a schedule stands: as its agenda does; `submitted` while nothing is
+known of that, or no more; `buffered` while it waits for one before; or `skipped`."""
 
 OUTCOMES: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.EXPIRED})
 """How an accepted agenda may end."""
