@@ -27,6 +27,7 @@ from pop_stream.puller.claiming.capacity import Capacity
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.puller.claiming.pipeline import ClaimContext
 from pop_stream.puller.consuming.subscription import run_subscription
+from pop_stream.puller.execution.completion_tokens import CompletionTokenIssuer
 from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
@@ -145,6 +146,7 @@ class Puller:
                 for helper in helpers:
                     helper.cancel()
                 await parts.prior_results.close()
+                await parts.completion_tokens.close()
                 for publisher in parts.publishers:
                     await publisher.close()
 
@@ -166,7 +168,8 @@ class Puller:
         prior_results = PriorResultsReader(self._settings)
         add_waiting(self.handlers)
         metrics = PullerMetrics(self._concurrency)
-        run_context = RunContext(self.handlers, threads, clock, metrics)
+        tokens = CompletionTokenIssuer(self._settings)
+        run_context = RunContext(self.handlers, threads, clock, metrics, tokens)
         executor = AttemptExecutor(agendas, run_context, reporter, capacity, prior_results)
         metrics.running = executor.__len__
         window = AttemptWindow()
@@ -194,6 +197,7 @@ class Puller:
             renewer,
             reporter,
             prior_results,
+            tokens,
             (claims, reports),
             metrics,
         )
@@ -263,6 +267,7 @@ class _Parts:
     renewer: LeaseRenewer
     reporter: Reporter
     prior_results: PriorResultsReader
+    completion_tokens: CompletionTokenIssuer
     publishers: Sequence[ReconnectingPublisher]
     metrics: PullerMetrics
 
