@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 import pop_stream
-from pop_stream.cli import admin, agendas, completions, definitions, dev, parts, stats
+from pop_stream.cli import admin, agendas, definitions, dev, parts, stats
 from pop_stream.cli.dead_letters import app as dead_letters
 from pop_stream.cli.keys import app as keys
 from pop_stream.cli.signals import app as signals
+from pop_stream.cli.signals import complete
 from pop_stream.operations.errors import UsageError, message, wants_traces
 
 app = typer.Typer(
@@ -49,7 +50,7 @@ for panel, commands in (
     ("Try it", (dev.dev,)),
     (
         "Work with agendas",
-        (agendas.submit, agendas.progress, agendas.watch, completions.complete),
+        (agendas.submit, agendas.progress, agendas.watch, complete),
     ),
     ("Parts, one long-running process each", parts.COMMANDS),
     ("Operate", (*stats.COMMANDS, *admin.COMMANDS)),

@@ -44,7 +44,7 @@ CompletionOutcome = Literal["succeeded", "failed", "timed_out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class OperationCompletion:
     """How an operation ended that was handed over: completed by its token, or timed out.
 
     Attributes:

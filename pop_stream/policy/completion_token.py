@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from pop_stream.model.events.base import Instant, OperationWait
-from pop_stream.model.signal import Completion
+from pop_stream.model.signal import OperationCompletion
 from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.policy.signed_token import SignedTokens, unverified_claims
@@ -150,7 +150,7 @@ def _refusal_of_operation(
     return None
 
 
-def is_same_completion(one: Completion, other: Completion) -> bool:
+def is_same_completion(one: OperationCompletion, other: OperationCompletion) -> bool:
     """Whether two completions by one token say the same, whenever they came."""
     return (one.outcome, one.result, one.reason, one.is_retryable) == (
         other.outcome,

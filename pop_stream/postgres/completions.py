@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.model.signal import Completion
+from pop_stream.model.signal import OperationCompletion
 from pop_stream.postgres.pool import acquire_connection, load_queries
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ class PostgresCompletions:
 
     pool: "Pool"
 
-    async def find(self, agenda_id: str, operation: str) -> Completion | None:
+    async def find(self, agenda_id: str, operation: str) -> OperationCompletion | None:
         """What has been kept last for an operation; None if nothing has."""
         async with acquire_connection(self.pool) as connection:
             return await _find(connection, agenda_id, operation)
 
-    async def decide(self, completion: Completion) -> Completion | None:
+    async def decide(self, completion: OperationCompletion) -> OperationCompletion | None:
         """Keep a completion unless its hand-over has been decided, or a later one has.
 
         Of several at once, the first counts, whichever process they come to.
@@ -47,6 +47,10 @@ class PostgresCompletions:
             return await _find(connection, completion.agenda_id, completion.operation)
 
 
-async def _find(connection: "Connection", agenda_id: str, operation: str) -> Completion | None:
+async def _find(
+    connection: "Connection", agenda_id: str, operation: str
+) -> OperationCompletion | None:
     row = await connection.fetchrow(_SQL["find_completion"], agenda_id, operation)
-    return None if row is None else Completion(**{**row, "result": row["result"] or b""})
+    return (
+        None if row is None else OperationCompletion(**{**row, "result": row["result"] or b""})
+    )

@@ -117,6 +117,7 @@ class Puller:
             OSError: If the port for its metrics is taken.
         """
         self._check()
+        add_waiting(self.handlers)
         self._is_serving = True
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="operation")
         try:
@@ -162,18 +163,18 @@ class Puller:
     def _compose(self, threads: Executor, agendas: asyncio.TaskGroup) -> "_Parts":
         # A client sends one request at a time to a broker: claims shall wait for no reports.
         claims, reports = (ReconnectingPublisher(self._publisher) for _ in range(2))
-        puller_id = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
+        puller_id = _new_puller_id()
         clock, capacity = WallClock(), Capacity(self._concurrency)
         reporter = Reporter(reports, self._topics.agenda_events)
         prior_results = PriorResultsReader(self._settings)
-        add_waiting(self.handlers)
-        metrics = PullerMetrics(self._concurrency)
         tokens = CompletionTokenIssuer(self._settings)
+        metrics = PullerMetrics(self._concurrency)
         run_context = RunContext(self.handlers, threads, clock, metrics, tokens)
         executor = AttemptExecutor(agendas, run_context, reporter, capacity, prior_results)
         metrics.running = executor.__len__
-        window = AttemptWindow()
-        claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
+        claimer = Claimer(
+            claims, self._topics, clock, puller_id=puller_id, window=AttemptWindow()
+        )
         renewer = LeaseRenewer(
             executor,
             claimer,
@@ -288,6 +289,10 @@ def _at_least_one(concurrency: int) -> int:
         msg = f"concurrency = {concurrency}: at least one agenda must run at a time"
         raise ValueError(msg)
     return concurrency
+
+
+def _new_puller_id() -> str:
+    return f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
 
 
 async def _flush(reporter: Reporter) -> None:

@@ -16,7 +16,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaDeferred,
     AgendaWaiting,
 )
-from pop_stream.model.signal import Completion
+from pop_stream.model.signal import OperationCompletion
 from pop_stream.operations import provisioning
 from pop_stream.postgres.completions import PostgresCompletions
 from pop_stream.postgres.pool import open_pool
@@ -29,7 +29,7 @@ FACTS = {"agenda_id": "a1", "at": NOW, "insight_id": "media"}
 
 
 def completion(**changes):
-    known = Completion(
+    known = OperationCompletion(
         agenda_id="a1",
         operation="calls",
         **FIRST,

@@ -27,7 +27,7 @@ from pop_stream.model.errors import (
 )
 from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.ids import InsightId
-from pop_stream.model.signal import MAX_SIGNAL_BYTES, Completion
+from pop_stream.model.signal import MAX_SIGNAL_BYTES, OperationCompletion
 from pop_stream.policy.completion_token import (
     MAX_COMPLETION_TOKEN_LENGTH,
     CompletionClaims,
@@ -145,7 +145,9 @@ class CompletionEndpoints:
             named = ("insight", insight_id)
             require_access(principal, Role.PULL, insight.ownership, named=named, changes=True)
 
-    def _completion(self, wanted: CompletionRequest, claims: CompletionClaims) -> Completion:
+    def _completion(
+        self, wanted: CompletionRequest, claims: CompletionClaims
+    ) -> OperationCompletion:
         """What is to be kept.
 
         Raises:
@@ -160,7 +162,7 @@ class CompletionEndpoints:
             raise InvalidError(
                 [Issue("error", error.message[:_SHOWN], "or a result, not both")]
             )
-        return Completion(
+        return OperationCompletion(
             agenda_id=claims.agenda_id,
             operation=claims.operation,
             token=completion_digest(wanted.token),
@@ -191,7 +193,7 @@ class CompletionEndpoints:
                 raise UnservedError(why)
 
 
-def _answer(known: Completion | None, sent: Completion) -> CompletionResult:
+def _answer(known: OperationCompletion | None, sent: OperationCompletion) -> CompletionResult:
     """What the sender of a completion is answered, by what is kept for its operation.
 
     Raises:
