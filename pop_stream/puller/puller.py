@@ -146,8 +146,8 @@ class Puller:
                 await _flush(parts.reporter)
                 for helper in helpers:
                     helper.cancel()
-                await parts.prior_results.close()
-                await parts.completion_tokens.close()
+                for fetcher in parts.fetchers:
+                    await fetcher.close()
                 for publisher in parts.publishers:
                     await publisher.close()
 
@@ -192,16 +192,9 @@ class Puller:
             concurrency=self._concurrency,
         )
         claim_context = ClaimContext(claimer, executor, reporter, capacity, len(self._insights))
-        return _Parts(
-            claim_context,
-            executor,
-            renewer,
-            reporter,
-            prior_results,
-            tokens,
-            (claims, reports),
-            metrics,
-        )
+        fetchers = (prior_results, tokens)
+        publishers = (claims, reports)
+        return _Parts(claim_context, executor, renewer, reporter, fetchers, publishers, metrics)
 
     async def _pull(
         self, stop: asyncio.Event, claim_context: ClaimContext, running: AttemptExecutor
@@ -267,8 +260,7 @@ class _Parts:
     executor: AttemptExecutor
     renewer: LeaseRenewer
     reporter: Reporter
-    prior_results: PriorResultsReader
-    completion_tokens: CompletionTokenIssuer
+    fetchers: Sequence[PriorResultsReader | CompletionTokenIssuer]
     publishers: Sequence[ReconnectingPublisher]
     metrics: PullerMetrics
 
