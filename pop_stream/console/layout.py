@@ -51,6 +51,8 @@ _NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "o"),
     NavigationEntry("/agendas", "Agendas", "a"),
     NavigationEntry("/submit", "Submit", "s", role=Role.SUBMIT, operator_role=Role.SUBMIT),
+    NavigationEntry("/definitions/schedules", "Schedules", "e"),
+    NavigationEntry("/definitions", "Definitions", "f"),
     NavigationEntry("/dead-letters", "Dead letters", "d"),
     NavigationEntry("/pullers", "Pullers", "p", role=None),
     NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
@@ -72,6 +74,12 @@ _DONE: Final[Mapping[str, str]] = {
     "weight": "The weight is saved, and acts with the next pick.",
     "pause": "Paused: what waits stays, what is out goes on.",
     "resume": "Resumed.",
+    "schedule-pause": "Paused: occurrences are skipped until it is resumed.",
+    "schedule-resume": "Resumed.",
+    "schedule-trigger": "Triggered: an occurrence for now is on its way.",
+    "saved": "Saved; in force within a second.",
+    "defined": "Defined; in force within a second.",
+    "deleted": "Deleted.",
     "revoke": "The key is revoked; every process refuses it within two seconds.",
 }
 
@@ -81,6 +89,8 @@ def notice_of(did: str, count: str) -> str:
     if did in _ON_ITS_WAY:
         many = f" for {count} agendas" if count.isdecimal() else ""
         return f"{did.capitalize()} is on its way{many}."
+    if did == "schedule-backfill" and count.isdecimal():
+        return f"{count} occurrences are on their way."
     return _DONE.get(did, "")
 
 
