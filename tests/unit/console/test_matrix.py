@@ -84,7 +84,7 @@ SENT = {
     "/customers/{customer_id}/{action}": {"action": "pause", "insight": "i-own"},
     "/dead-letters/commands": {"action": "discard", "filter": "kind=exhausted"},
     "/dead-letters/{letter_id}/{action}": {"action": "discard"},
-    "/insights/{insight_id}/{action}": {"action": "pause"},
+    "/insights/{insight_id}/{action}": {"action": "pause", "version": "1"},
     "/insights/{insight_id}/forecast": {"customer": "acme", "weight": "2"},
     "/keys": {"role": "read"},
     "/keys/{key_id}/{action}": {"action": "revoke"},
