@@ -13,10 +13,20 @@ from pop_stream.console.pages.dead_letters import (
     dead_letters,
     settle_letter,
 )
+from pop_stream.console.pages.definition_edits import (
+    change_it,
+    define,
+    define_it,
+    delete_it,
+    deletion,
+    edit,
+    version,
+)
 from pop_stream.console.pages.definitions import definition, definitions, kinds
 from pop_stream.console.pages.insight import customer_queue, insight
 from pop_stream.console.pages.overview import overview
 from pop_stream.console.pages.pullers import pullers
+from pop_stream.console.pages.routing import explain_route, routing
 from pop_stream.console.pages.schedules import command_schedule
 from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
 from pop_stream.console.pages.submit import run_template, submit
@@ -45,6 +55,11 @@ PAGES: Final[tuple[tuple[str, PageMaker], ...]] = (
     ("/definitions", kinds),
     ("/definitions/{kind}", definitions),
     ("/definitions/{kind}/{object_id}", definition),
+    ("/definitions/{kind}/{object_id}/edit", edit),
+    ("/definitions/{kind}/{object_id}/delete", deletion),
+    ("/definitions/{kind}/{object_id}/versions/{version}", version),
+    ("/define/{kind}", define),
+    ("/routing", routing),
     ("/dead-letters", dead_letters),
     ("/dead-letters/{letter_id}", dead_letter),
     ("/pullers", pullers),
@@ -57,7 +72,11 @@ FORMS: Final[tuple[tuple[str, FormHandler], ...]] = (
     ("/agendas/commands", command_all),
     ("/agendas/{agenda_id}/{action}", act),
     ("/submit", run_template),
+    ("/define/{kind}", define_it),
+    ("/definitions/{kind}/{object_id}/edit", change_it),
+    ("/definitions/{kind}/{object_id}/delete", delete_it),
     ("/schedules/{object_id}/{action}", command_schedule),
+    ("/routing", explain_route),
     ("/dead-letters/commands", command_letters),
     ("/dead-letters/{letter_id}/{action}", settle_letter),
     ("/keys", make_key),

@@ -29,6 +29,9 @@ from pop_stream.model.schedule import Schedule
 PAGE: Final = 25
 """Definitions of one page."""
 
+VERSIONS: Final = 20
+"""Earlier versions that a page leads to."""
+
 _MAX_TEXT: Final = 200
 _KIND: Final = "kind of definition"
 
@@ -249,6 +252,7 @@ async def definition(view: PageView) -> Page:
             "may_command": view.may(Role.OPERATE) and may_change(view, kind, stored.content),
             "is_audited": view.is_operator and view.may(Role.ADMIN),
             "schedule": extra,
+            "versions": [*range(max(1, stored.version - VERSIONS), stored.version)][::-1],
         },
         is_live=extra is not None,
     )
@@ -300,3 +304,13 @@ def trigger_text(trigger: Content) -> str:
         return f"at {count} instants" if count > 1 else f"at {trigger['at'][0]}"
     name = "cron" if trigger.get("cron") else "rrule"
     return f"{name} {trigger.get(name) or ''}"
+
+
+def required_fields(kind: DefinitionKind) -> Sequence[FieldRow]:
+    """The fields that every definition of the kind sets."""
+    fields = MODELS[kind.kind].model_fields
+    return [
+        FieldRow(name, None, one.description or "")
+        for name, one in fields.items()
+        if one.is_required()
+    ]

@@ -3,10 +3,11 @@
 A row a route; a route without a row, or a row without a route, fails.
 """
 
+import json
 import re
 from urllib.parse import urlencode
 
-from attack_world import open_world
+from attack_world import TIMED, open_world
 from console_viewer import console
 
 from pop_stream.console.routes import FORMS, PAGES
@@ -44,6 +45,11 @@ EXPECTED = {
     "GET /definitions": "? +++++ + +++++",
     "GET /definitions/{kind}": "? +++++ + +++++",
     "GET /definitions/{kind}/{object_id}": "? +++++ - +++++",
+    "GET /definitions/{kind}/{object_id}/edit": "? xxx+x - xxx++",
+    "GET /definitions/{kind}/{object_id}/delete": "? xxx+x - xxx++",
+    "GET /definitions/{kind}/{object_id}/versions/{version}": "? +++++ - +++++",
+    "GET /define/{kind}": "? xxx+x + xxx++",
+    "GET /routing": "? +++++ - +++++",
     "GET /dead-letters": "? +++++ + +++++",
     "GET /dead-letters/{letter_id}": "? +++++ - +++++",
     "GET /pullers": "? xxxxx x +++++",
@@ -53,6 +59,10 @@ EXPECTED = {
     "POST /agendas/commands": "? xxx+x + xxx++",
     "POST /agendas/{agenda_id}/{action}": "? xxx+x - xxx++",
     "POST /submit": "? x+xxx - x+xx+",
+    "POST /define/{kind}": "? xxx+x ! xxx++",
+    "POST /definitions/{kind}/{object_id}/edit": "? xxx+x - xxx++",
+    "POST /definitions/{kind}/{object_id}/delete": "? xxx+x - xxx++",
+    "POST /routing": "? +++++ ! +++++",
     "POST /schedules/{object_id}/{action}": "? xxx+x - xxx++",
     "POST /dead-letters/commands": "? xxx+x + xxx++",
     "POST /dead-letters/{letter_id}/{action}": "? xxx+x - xxx++",
@@ -62,7 +72,8 @@ EXPECTED = {
     "POST /customers/{customer_id}/{action}": "? xxxxx x xxxx+",
     "POST /insights/{insight_id}/{action}": "? xxxxx x xxxx+",
 }
-"""What each viewer is answered: `?` to sign in, `x` 403, `-` 404, `+` what was asked for.
+"""What each viewer is answered: `?` to sign in, `x` 403, `-` 404, `+` what was asked for,
+`!` 422, as what is sent names an object that the viewer does not see.
 
 What was asked for may be answered by 409 or 503: whoever asks, it is not refused for that.
 """
@@ -74,6 +85,7 @@ PARTS = {
     "kind": "schedules",
     "letter_id": "0" * 20,
     "object_id": "s-own",
+    "version": "1",
 }
 """What the paths name: objects of acme's."""
 
@@ -84,6 +96,14 @@ SENT = {
     "/customers/{customer_id}/{action}": {"action": "pause", "insight": "i-own"},
     "/dead-letters/commands": {"action": "discard", "filter": "kind=exhausted"},
     "/dead-letters/{letter_id}/{action}": {"action": "discard"},
+    "/define/{kind}": {"content": json.dumps({"id": "s-new", **TIMED})},
+    "/definitions/{kind}/{object_id}/edit": {
+        "content": json.dumps(TIMED),
+        "version": "1",
+        "do": "save",
+    },
+    "/definitions/{kind}/{object_id}/delete": {"version": "9"},
+    "/routing": {"template_id": "t-own", "content": json.dumps({"template_id": "t-own"})},
     "/insights/{insight_id}/{action}": {"action": "pause", "version": "1"},
     "/insights/{insight_id}/forecast": {"customer": "acme", "weight": "2"},
     "/keys": {"role": "read"},
@@ -108,7 +128,7 @@ async def answer(browser, method, address, sent):
         status, text = await browser.post(address, csrf=browser.csrf, **sent)
     if "<h1>Sign in</h1>" in text:
         return "?"
-    return {200: "+", 409: "+", 503: "+", 403: "x", 404: "-"}.get(status, status)
+    return {200: "+", 409: "+", 503: "+", 403: "x", 404: "-", 422: "!"}.get(status, status)
 
 
 async def test_each_viewer_is_answered_what_the_table_says():
