@@ -40,7 +40,6 @@ from pop_stream.model.errors import (
     SubmissionError,
     UnauthenticatedError,
 )
-from pop_stream.model.validation import shorten
 
 _log = structlog.get_logger()
 
@@ -418,7 +417,7 @@ async def _read_form(request: web.Request) -> MultiMapping[str]:
         raise SubmissionError([Issue("form", "too long", message)]) from None
     except (web.HTTPBadRequest, ValueError, LookupError, AssertionError) as error:
         message = "cannot be read; send it as the page does, in UTF-8"
-        raise SubmissionError([Issue("form", shorten(error), message)]) from None
+        raise SubmissionError([Issue("form", str(error)[:200], message)]) from None
     return MultiDict((name, text) for name, text in fields.items() if isinstance(text, str))
 
 

@@ -14,6 +14,7 @@ from pop_stream.client import (
     ApiRefusedError,
     ApiUnavailableError,
 )
+from pop_stream.console.numbers import whole_number
 from pop_stream.console.rendering import Page
 from pop_stream.model.errors import (
     ForbiddenError,
@@ -87,9 +88,9 @@ _DONE: Final[Mapping[str, str]] = {
 def notice_of(did: str, count: str) -> str:
     """What a page says of the deed that led there, by what its address says; else nothing."""
     if did in _ON_ITS_WAY:
-        many = f" for {count} agendas" if count.isdecimal() else ""
+        many = f" for {count} agendas" if whole_number(count) is not None else ""
         return f"{did.capitalize()} is on its way{many}."
-    if did == "schedule-backfill" and count.isdecimal():
+    if did == "schedule-backfill" and whole_number(count) is not None:
         return f"{count} occurrences are on their way."
     return _DONE.get(did, "")
 

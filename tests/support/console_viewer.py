@@ -38,8 +38,7 @@ class Browser:
         return await self.post(action, **(filled | fields))
 
     async def sign_in(self, token: str) -> int:
-        status, text = await self.post("/ui/sign-in", key=token, back="/ui/definitions")
-        self.csrf = _csrf(text)
+        status, _ = await self.post("/ui/sign-in", key=token, back="/ui/definitions")
         return status
 
     async def sign_in_as(self, world, customer: str | None, *roles) -> None:
@@ -63,7 +62,9 @@ class Browser:
             self.answered_at = path
             if response.status == 303:
                 return await self.get(response.headers["Location"])
-            return response.status, await response.text()
+            text = await response.text()
+            self.csrf = _csrf(text) or self.csrf
+            return response.status, text
 
 
 def _csrf(text: str) -> str:

@@ -25,6 +25,7 @@ from pop_stream.client import (
 )
 from pop_stream.console.diff import DiffLine, as_text, difference
 from pop_stream.console.layout import title_and_status
+from pop_stream.console.numbers import version_in, whole_number
 from pop_stream.console.pages.definitions import (
     Content,
     DefinitionKind,
@@ -47,9 +48,6 @@ from pop_stream.model.errors import (
 )
 from pop_stream.model.revisions import parse_definition
 from pop_stream.model.validation import shorten, without_nul
-
-MAX_VERSION_DIGITS: Final = 18
-"""Of a number that a form or an address names a version by."""
 
 _NEW: Final = 0
 """Stands in a form for the version of what is not there yet."""
@@ -170,7 +168,7 @@ async def change_it(view: PageView, form: MultiMapping[str]) -> Page | str:
             raise
         return _form_page(Draft(kind_of(view), "", _NEW, text), error)
     object_id = stored.definition.id
-    draft = Draft(kind, object_id, version_of(form.get("version", "")), text)
+    draft = Draft(kind, object_id, version_in(form), text)
     try:
         content = draft.content()
         new = draft.judged(content, stored.content.get("owner"))
@@ -234,7 +232,7 @@ async def delete_it(view: PageView, form: MultiMapping[str]) -> Page | str:
         ForbiddenError: If the viewer may not change it.
     """
     kind, stored = await _changeable(view)
-    version = version_of(form.get("version", ""))
+    version = version_in(form)
     try:
         await kind.calls(view.client).delete(stored.definition.id, if_match=version)
     except ApiConflictError as error:
@@ -268,11 +266,11 @@ async def version(view: PageView) -> Page:
         NotFoundError: If there was no such version, or it is not kept any more.
     """
     kind, object_id = kind_of(view), view.parts["object_id"]
-    number, calls = view.parts["version"], kind.calls(view.client)
-    if not _is_version(number):
+    number = whole_number(view.parts["version"])
+    if number is None:
         named = f"{kind.kind} version"
-        raise NotFoundError(named, f"{object_id}/{number}"[:200])
-    shown = await calls.version(object_id, int(number))
+        raise NotFoundError(named, f"{object_id}/{view.parts['version']}"[:200])
+    shown = await kind.calls(view.client).version(object_id, number)
     before = await _version_or_none(view, kind, shown.version - 1)
     now = await _stored_or_none(view, kind)
     return Page(
@@ -308,22 +306,6 @@ async def _stored_or_none(view: PageView, kind: DefinitionKind) -> StoredDefinit
 
 
 # ---- what they share ----
-
-
-def version_of(text: str) -> int:
-    """The version that a form names.
-
-    Raises:
-        SubmissionError: If it is no version.
-    """
-    if _is_version(text):
-        return int(text)
-    issue = Issue("version", text[:200], "must be a version; open the page again")
-    raise SubmissionError([issue])
-
-
-def _is_version(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= MAX_VERSION_DIGITS
 
 
 async def _changeable(view: PageView) -> tuple[DefinitionKind, StoredDefinition[Any]]:
