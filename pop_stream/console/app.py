@@ -47,7 +47,7 @@ COOKIE: Final = "__Host-pop-session"
 SIGN_IN_COOKIE: Final = "__Host-pop-sign-in"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
-_MAX_FORM: Final = 256 * 1024
+_MAX_FORM: Final = 1024 * 1024
 
 
 _POLICY: Final = (
@@ -116,7 +116,7 @@ class Console:
 
     def application(self) -> web.Application:
         """To be mounted below the console's path."""
-        app = web.Application(client_max_size=_MAX_FORM)
+        app = web.Application()
         router = app.router
         router.add_get("/static/{name}", self._get_static)
         for path, page in PAGES:
@@ -411,7 +411,8 @@ async def _read_form(request: web.Request) -> MultiMapping[str]:
         SubmissionError: If it cannot be read, or is larger than any form of ours.
     """
     try:
-        fields = await request.post()
+        # The limit of an application that is mounted below another is never asked.
+        fields = await request.clone(client_max_size=_MAX_FORM).post()
     except web.HTTPRequestEntityTooLarge:
         message = f"is larger than {_MAX_FORM:,} bytes; send less, or use the API"
         raise SubmissionError([Issue("form", "too long", message)]) from None
