@@ -419,7 +419,13 @@ async def _read_form(request: web.Request) -> MultiMapping[str]:
     except (web.HTTPBadRequest, ValueError, LookupError, AssertionError) as error:
         message = "cannot be read; send it as the page does, in UTF-8"
         raise SubmissionError([Issue("form", str(error)[:200], message)]) from None
-    return MultiDict((name, text) for name, text in fields.items() if isinstance(text, str))
+    texts: MultiDict[str] = MultiDict()
+    for name, value in fields.items():
+        if isinstance(value, str):
+            texts.add(name, value)
+        elif isinstance(value, web.FileField):
+            value.file.close()
+    return texts
 
 
 def _static_file(name: str) -> bytes:
