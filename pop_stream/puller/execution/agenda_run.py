@@ -329,9 +329,14 @@ class AgendaRun:
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
+            example = None
             if span is not None:
                 span.end(outcome, tries=one.tries, error_type=error_type)
-            self._run_context.metrics.record_operation(operation.type, outcome, one.worked_s)
+                at = self._run_context.clock.now().timestamp()
+                example = (f"{self._names['pop.agendaId']}", span.trace_id, at)
+            self._run_context.metrics.record_operation(
+                operation.type, outcome, one.worked_s, example
+            )
             spent = self._spent_s
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
 
