@@ -17,7 +17,8 @@ left Kafka. Webhooks are enqueued by the fold itself and sent by `pop_stream.web
 `ends` publishes how agendas have ended, before the commit, while a rule waits for that.
 `rule_actions` does what rules do to agendas of a link and to signals.
 
-`dead_letters` brings what is in `pop.dead-letters` and `pop.dead-webhooks` into the database.
+`dead_letters` brings what is in `pop.dead-letters` and `pop.dead-webhooks` into the database,
+`occurrences` what `pop.schedule-events` tells of schedules; both by `storing`.
 
 Any number of processes share the partitions. Start with `Rollup.run`.
 """
