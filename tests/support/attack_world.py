@@ -257,7 +257,8 @@ RULES_OF = {
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",
-        "getSchedule", "getScheduleNext", "getScheduleProgress", "getRule",
+        "getSchedule", "getScheduleNext", "getScheduleProgress", "listOccurrences",
+        "getRule",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
