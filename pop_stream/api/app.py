@@ -168,9 +168,7 @@ def _endpoints(
         lists=AgendaListEndpoints(ports.agendas),
         pulls=_pulls(ports, settings, body_reader),
         pullers=PullerEndpoints(ports.pullers),
-        queue_endpoints=QueueEndpoints(
-            ports.questions, ports.summaries, ports.definitions, body_reader
-        ),
+        queue_endpoints=_queues(ports, body_reader),
         insight_health=_insight_health(ports, settings, body_reader),
         streams=_streams(ports, settings, metrics, timing),
         health=_health(ports, settings),
@@ -301,6 +299,10 @@ def _schedules(
         clock=ports.clock,
         body_reader=body_reader,
     )
+
+
+def _queues(ports: ApiPorts, body_reader: BodyReader) -> QueueEndpoints:
+    return QueueEndpoints(ports.questions, ports.summaries, ports.definitions, body_reader)
 
 
 def _rules(

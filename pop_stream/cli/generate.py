@@ -85,9 +85,7 @@ def schemas() -> dict[str, Schema]:
         ),
         "occasions.json": _titled("What happened about a schedule", _of(OccasionEvent)),
         "timekeeper.json": _titled("Up to where a schedule has come", _of(ScheduleState)),
-        "agenda-ends.json": _titled("How an agenda has ended", _of(EndedAgenda)),
-        "rule-actions.json": _titled("What a rule does to agendas or signals", _of(RuleActed)),
-        "rule-states.json": _titled("What became of a rule's records", _of(RuleState)),
+        **_of_rules(),
         "schedule-events.json": _titled("What was decided of occurrences", _of(_DECIDED)),
         "controls.json": _titled("An attempt to stop", _of(AttemptStop)),
         "quota-usage.json": _titled("What waits and is on its way", _of(UsageEvent)),
@@ -102,6 +100,14 @@ def schemas() -> dict[str, Schema]:
             "A callback that no try could deliver", _of(WebhookExhausted)
         ),
         "dead-letters.json": _titled("A record that no part could use", _of(RecordRefused)),
+    }
+
+
+def _of_rules() -> dict[str, Schema]:
+    return {
+        "agenda-ends.json": _titled("How an agenda has ended", _of(EndedAgenda)),
+        "rule-actions.json": _titled("What a rule does to agendas or signals", _of(RuleActed)),
+        "rule-states.json": _titled("What became of a rule's records", _of(RuleState)),
     }
 
 

@@ -257,8 +257,8 @@ RULES_OF = {
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",
-        "getSchedule", "getScheduleNext", "getScheduleProgress", "getRule",
-        "getRuleProgress",
+        "getSchedule", "getScheduleNext", "getScheduleProgress", "listOccurrences",
+        "getRule", "getRuleProgress",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
