@@ -400,6 +400,11 @@ PARTS: Final = Board(
                     [(rate("pop_events_folded_total", "result"), "{{result}}")],
                 ),
                 Panel("Event streams open", "none", [("sum(event_streams)", "streams")]),
+                Panel(
+                    "Records that rules read, by what became of them",
+                    "ops",
+                    [(rate("pop_rule_records_total", "outcome"), "{{outcome}}")],
+                ),
             ],
         ),
         Row(

@@ -164,7 +164,7 @@ def test_a_rule_with_an_owner_meets_ends_of_the_owners_agendas_alone():
     assert isinstance(match(anyone, record({**ENDED, "customer_id": "beta"})), RuleFiring)
 
 
-def test_ends_are_told_apart_by_state_customer_and_template():
+def test_ends_differ_by_state_customer_and_template():
     where = {"properties": {"state": {"const": "failed"}, "template_id": {"const": "scan"}}}
     failures = on_ends(where=where)
     assert match(failures, record(ENDED)) == "filtered"
@@ -180,7 +180,7 @@ def test_the_end_of_what_a_rule_submitted_leads_it_to_nothing():
     assert isinstance(match(on_ends(id="other"), record(again)), RuleFiring)
 
 
-def test_a_definition_that_is_changed_is_told_with_its_version_and_keys_never_are():
+def test_a_changed_definition_comes_with_its_version_and_a_key_never_does():
     made = definition_change(b"customer/acme", b'{"id":"acme"}', 1)
     assert json.loads(made) == {
         "kind": "customer",
