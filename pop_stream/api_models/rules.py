@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from pop_stream.api_models.base import Instant, ResponseModel, SubmittedAgenda
+from pop_stream.api_models.base import Instant, ResponseModel
 from pop_stream.model.errors import Issue
 from pop_stream.model.json_types import WHOLE_NUMBER
 
@@ -43,7 +43,7 @@ class RuleTest(ResponseModel, frozen=True):
     issues: tuple[Issue, ...] = ()
     hops: int | None = None
     agenda_id: str | None = None
-    agenda: SubmittedAgenda | None = None
+    agenda: dict[str, Any] | None = None
     insight_id: str | None = None
     action: Literal["submission", "cancel", "release", "signal"] | None = None
     target: dict[str, Any] | None = None

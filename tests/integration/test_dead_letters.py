@@ -40,6 +40,7 @@ COUNTED = (
     "deliveries",
     "occasions",
     "timekeeper",
+    "schedule-events",
     "rule-states",
     "rule-actions",
 )

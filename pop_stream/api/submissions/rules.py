@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from pop_stream.api.agendas.views import submitted
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.body import BodyReader
@@ -95,7 +94,7 @@ class RuleEndpoints:
                 action=firing.rule.action,
                 hops=firing.hops,
                 agenda_id=submission.agenda_id,
-                agenda=submitted(submission.value, None),
+                agenda=msgspec.json.decode(submission.value),
                 insight_id=submission.insight_id,
             )
         return RuleTest(
