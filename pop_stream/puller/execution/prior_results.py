@@ -145,9 +145,10 @@ def prior_results_from(body: bytes, emitted: EmittedAgenda) -> PriorResults:
 def _expect_resolved(progress: _StoredProgress, emitted: EmittedAgenda) -> None:
     """Check that the summary has what was decided of operations that waited.
 
-    The scheduler emits the agenda once it knows that; the summary may have it later.
+    The scheduler emits the agenda once it knows that; the summary may have it later. What has
+    failed by a decision is to begin anew after that, and waits for nothing.
     """
-    waiting = {one.name for one in progress.operations if one.state == "waiting"}
+    waiting = {one.name for one in progress.operations if one.state == "waiting" and one.wait}
     if pending := waiting.intersection(emitted.resolved):
         msg = f"the summary does not have yet what operation {min(pending)!r} waited for"
         raise _PriorResultsUnavailableError(msg)
