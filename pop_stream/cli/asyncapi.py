@@ -180,7 +180,7 @@ def _adapted(schema: Any) -> Any:  # noqa: ANN401  # JSON
     adapted = {name: _adapted(one) for name, one in schema.items()}
     if isinstance(reference := schema.get("$ref"), str):
         adapted["$ref"] = reference.replace("#/$defs/", _SCHEMAS)
-    match schema.get("discriminator"):
-        case {"propertyName": str(name)}:
-            adapted["discriminator"] = name
+    named = schema.get("discriminator")
+    if isinstance(named, dict) and isinstance(name := named.get("propertyName"), str):
+        adapted["discriminator"] = name
     return adapted
