@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final
 from uuid import UUID
@@ -22,11 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.answers import JSON, json_response
 from pop_stream.api.http.correlation import current_span, trace_headers
 from pop_stream.api.http.errors import (
     IdConflictError,
     InvalidError,
+    MediaTypeError,
     NoneAcceptedError,
     TooLargeError,
 )
@@ -55,6 +57,13 @@ from pop_stream.model.errors import (
 from pop_stream.model.identity import Principal
 from pop_stream.model.series import series_partition
 from pop_stream.policy.ingress.admission import Submission
+from pop_stream.policy.ingress.cloud_events import (
+    BATCH,
+    STRUCTURED,
+    from_http_headers,
+    from_structured,
+    is_binary_over_http,
+)
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
@@ -137,6 +146,34 @@ MAX_WAITING_OF_CUSTOMER: Final = 20
 
 _LOOK_AGAIN_S: Final = 0.1
 
+MEDIA_TYPES: Final = (JSON, STRUCTURED, BATCH)
+"""What a submission may be said to be: itself, or CloudEvents that hold it."""
+
+Unwrap = Callable[[bytes | bytearray], bytes | bytearray]
+"""What an item of a request submits.
+
+Raises:
+    SubmissionError: If it is no sound CloudEvent, and is said to be one.
+"""
+
+
+def _unwrapper(request: web.Request, principal: Principal) -> Unwrap:
+    """By how the request is said to be made.
+
+    Raises:
+        MediaTypeError: If it is said to be made in two ways.
+    """
+    customer_id, kind = principal.customer_id, request.content_type
+    is_binary = is_binary_over_http(request.headers)
+    if is_binary and kind in {STRUCTURED, BATCH}:
+        msg = f"send {kind} without headers that begin with ce-, or its data as {JSON}"
+        raise MediaTypeError(msg)
+    if is_binary:
+        return partial(from_http_headers, dict(request.headers), customer_id=customer_id)
+    if kind in {STRUCTURED, BATCH}:
+        return partial(from_structured, customer_id=customer_id)
+    return lambda item: item
+
 
 class SubmissionQuery(BaseModel):
     """Parameters of a submission."""
@@ -198,19 +235,24 @@ class SubmissionEndpoints:
 
     async def post(self, request: web.Request) -> web.Response:
         """Submit an agenda, or a list of which each one is accepted or refused by itself."""
-        query = read_query(request, SubmissionQuery)
-        async with self._body_reader.read(request) as content:
-            if not body.is_list(content):
-                return await self._submit_one(content, principal_of(request), query)
+        query, principal = read_query(request, SubmissionQuery), principal_of(request)
+        unwrap = _unwrapper(request, principal)
+        async with self._body_reader.read(request, accept=MEDIA_TYPES) as content:
+            if request.content_type != BATCH and not body.is_list(content):
+                return await self._submit_one(content, principal, query, unwrap)
             query.expect_one()
-            return await self._submit_list(content, principal_of(request))
+            return await self._submit_list(content, principal, unwrap)
 
     async def _submit_one(
-        self, content: bytearray, principal: Principal, query: "SubmissionQuery"
+        self,
+        content: bytearray,
+        principal: Principal,
+        query: "SubmissionQuery",
+        unwrap: "Unwrap",
     ) -> web.Response:
         body.expect_json(content)
         try:
-            submission = self._validator.validate(content, principal)
+            submission = self._validator.validate(unwrap(content), principal)
         except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
@@ -254,8 +296,10 @@ class SubmissionEndpoints:
         """What was accepted before under the ids of these."""
         return await self._deduplicator.look_up(submissions)
 
-    async def _submit_list(self, content: bytearray, principal: Principal) -> web.Response:
-        batch = _SubmissionBatch(self._validator, principal)
+    async def _submit_list(
+        self, content: bytearray, principal: Principal, unwrap: "Unwrap"
+    ) -> web.Response:
+        batch = _SubmissionBatch(self._validator, principal, unwrap)
         worked = 0
         for raw in await body.split(content, self._max_agendas):
             item = bytes(raw)
@@ -379,9 +423,12 @@ class _SubmissionBatch:
         repeated: How many were accepted before, and are again, but published no more.
     """
 
-    def __init__(self, validator: SubmissionValidator, principal: Principal) -> None:
+    def __init__(
+        self, validator: SubmissionValidator, principal: Principal, unwrap: "Unwrap"
+    ) -> None:
         self._validator = validator
         self._principal = principal
+        self._unwrap = unwrap
         self._results: list[SubmissionResult] = []
         self._first_index: dict[str, int] = {}
         self._valid: dict[int, Submission] = {}
@@ -396,7 +443,7 @@ class _SubmissionBatch:
     def add(self, raw: bytes) -> None:
         index = len(self._results)
         try:
-            submission = self._validator.validate(raw, self._principal)
+            submission = self._validator.validate(self._unwrap(raw), self._principal)
             self._expect_new(submission, index)
         except SubmissionError as error:
             self._results.append(self._refused(index, error, error.issues))
