@@ -369,6 +369,7 @@ class SubmissionProcessor:
         self, submission: Submission, encoded: msgspec.Raw, now: datetime
     ) -> AgendaAccepted:
         agenda = submission.agenda
+        customer = self._admission.customer_of(agenda)
         return AgendaAccepted(
             agenda_id=submission.agenda_id,
             at=now,
@@ -379,8 +380,8 @@ class SubmissionProcessor:
             priority=agenda.priority,
             operations=tuple(one.name for one in agenda.operations),
             agenda=encoded,
-            callback_url=agenda.callback_url or self._admission.callback_url(agenda),
-            callback_format=self._admission.callback_format(agenda),
+            callback_url=agenda.callback_url or customer.callback_url,
+            callback_format=agenda.callback_format or customer.callback_format,
         )
 
     def _dead_letter(

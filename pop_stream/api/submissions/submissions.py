@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final
 from uuid import UUID
@@ -23,12 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import JSON, json_response
+from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.correlation import current_span, trace_headers
 from pop_stream.api.http.errors import (
     IdConflictError,
     InvalidError,
-    MediaTypeError,
     NoneAcceptedError,
     TooLargeError,
 )
@@ -38,7 +36,12 @@ from pop_stream.api.http.route import QueryParameter
 from pop_stream.api.http.server import Metrics
 from pop_stream.api.submissions.duplicates import DuplicateFinder, KnownDuplicates
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
-from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.submissions.validator import (
+    MEDIA_TYPES,
+    SubmissionValidator,
+    Unwrap,
+    unwrapper,
+)
 from pop_stream.api_models.submissions import (
     AcceptedAgenda,
     SubmissionResult,
@@ -57,13 +60,7 @@ from pop_stream.model.errors import (
 from pop_stream.model.identity import Principal
 from pop_stream.model.series import series_partition
 from pop_stream.policy.ingress.admission import Submission
-from pop_stream.policy.ingress.cloud_events import (
-    BATCH,
-    STRUCTURED,
-    from_http_headers,
-    from_structured,
-    is_binary_over_http,
-)
+from pop_stream.policy.ingress.cloud_events import BATCH
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
@@ -146,34 +143,6 @@ MAX_WAITING_OF_CUSTOMER: Final = 20
 
 _LOOK_AGAIN_S: Final = 0.1
 
-MEDIA_TYPES: Final = (JSON, STRUCTURED, BATCH)
-"""What a submission may be said to be: itself, or CloudEvents that hold it."""
-
-Unwrap = Callable[[bytes | bytearray], bytes | bytearray]
-"""What an item of a request submits.
-
-Raises:
-    SubmissionError: If it is no sound CloudEvent, and is said to be one.
-"""
-
-
-def _unwrapper(request: web.Request, principal: Principal) -> Unwrap:
-    """By how the request is said to be made.
-
-    Raises:
-        MediaTypeError: If it is said to be made in two ways.
-    """
-    customer_id, kind = principal.customer_id, request.content_type
-    is_binary = is_binary_over_http(request.headers)
-    if is_binary and kind in {STRUCTURED, BATCH}:
-        msg = f"send {kind} without headers that begin with ce-, or its data as {JSON}"
-        raise MediaTypeError(msg)
-    if is_binary:
-        return partial(from_http_headers, dict(request.headers), customer_id=customer_id)
-    if kind in {STRUCTURED, BATCH}:
-        return partial(from_structured, customer_id=customer_id)
-    return lambda item: item
-
 
 class SubmissionQuery(BaseModel):
     """Parameters of a submission."""
@@ -236,7 +205,7 @@ class SubmissionEndpoints:
     async def post(self, request: web.Request) -> web.Response:
         """Submit an agenda, or a list of which each one is accepted or refused by itself."""
         query, principal = read_query(request, SubmissionQuery), principal_of(request)
-        unwrap = _unwrapper(request, principal)
+        unwrap = unwrapper(request, principal)
         async with self._body_reader.read(request, accept=MEDIA_TYPES) as content:
             if request.content_type != BATCH and not body.is_list(content):
                 return await self._submit_one(content, principal, query, unwrap)
@@ -248,7 +217,7 @@ class SubmissionEndpoints:
         content: bytearray,
         principal: Principal,
         query: "SubmissionQuery",
-        unwrap: "Unwrap",
+        unwrap: Unwrap,
     ) -> web.Response:
         body.expect_json(content)
         try:
@@ -297,7 +266,7 @@ class SubmissionEndpoints:
         return await self._deduplicator.look_up(submissions)
 
     async def _submit_list(
-        self, content: bytearray, principal: Principal, unwrap: "Unwrap"
+        self, content: bytearray, principal: Principal, unwrap: Unwrap
     ) -> web.Response:
         batch = _SubmissionBatch(self._validator, principal, unwrap)
         worked = 0
@@ -424,7 +393,7 @@ class _SubmissionBatch:
     """
 
     def __init__(
-        self, validator: SubmissionValidator, principal: Principal, unwrap: "Unwrap"
+        self, validator: SubmissionValidator, principal: Principal, unwrap: Unwrap
     ) -> None:
         self._validator = validator
         self._principal = principal

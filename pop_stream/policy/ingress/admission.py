@@ -15,14 +15,8 @@ import msgspec
 from pydantic import ValidationError
 
 from pop_stream.model.admission import AdmissionFields
-from pop_stream.model.agenda import (
-    MOST_URGENT,
-    Agenda,
-    CallbackFormat,
-    encode_agenda,
-    parse_agenda,
-)
-from pop_stream.model.definitions import Definitions, VersionedTemplate
+from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
+from pop_stream.model.definitions import Customer, Definitions, VersionedTemplate
 from pop_stream.model.errors import (
     AgendaTooLargeError,
     ForbiddenError,
@@ -284,14 +278,9 @@ class Admission:
             rankers=self.rankers,
         )
 
-    def callback_url(self, agenda: Agenda) -> str | None:
-        """Where its customer wants to be notified of agendas that name no place themselves."""
-        return self.definitions.customer(CustomerId(agenda.customer_id)).callback_url
-
-    def callback_format(self, agenda: Agenda) -> CallbackFormat:
-        """As what its end is notified."""
-        customer = self.definitions.customer(CustomerId(agenda.customer_id))
-        return agenda.callback_format or customer.callback_format
+    def customer_of(self, agenda: Agenda) -> Customer:
+        """Its customer as it is defined, which says what its agendas leave out."""
+        return self.definitions.customer(CustomerId(agenda.customer_id))
 
     def admit(  # noqa: PLR0913  # what is known of a submission, named once
         self,

@@ -12,7 +12,6 @@ from pop_stream.model.agenda import CallbackFormat
 from pop_stream.model.events.base import Event, Instant, Struct
 from pop_stream.model.retry import Backoff
 from pop_stream.model.tenancy import display_id
-from pop_stream.policy.ingress.cloud_events import STRUCTURED
 from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.policy.lifecycle.summary import Summary
 
@@ -24,6 +23,7 @@ ID_HEADER: Final = "Pop-Callback-Id"
 
 _SECRET_BYTES: Final = 32
 _JSON: Final = "application/json"
+_CLOUD_EVENT: Final = "application/cloudevents+json"
 _SOURCE: Final = "/v1/agendas"
 _EVENT_TYPE: Final = "pop_stream.agenda.ended"
 _EVENT_MARK: Final = '{"specversion":'
@@ -53,7 +53,7 @@ class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
     ended_at: Instant | None = None
 
 
-class CloudEvent(Struct, frozen=True):
+class AgendaEndedCloudEvent(Struct, frozen=True):
     """The body of a webhook as a CloudEvent 1.0, in structured mode.
 
     The signature covers the body alone: in binary mode nothing would vouch for the attributes.
@@ -124,7 +124,7 @@ def webhook_body(ended: AgendaEnded, sent_as: CallbackFormat) -> str:
     """What is sent, JSON."""
     if sent_as == "json":
         return msgspec.json.encode(ended).decode()
-    event = CloudEvent(
+    event = AgendaEndedCloudEvent(
         specversion="1.0",
         id=ended.id,
         source=_SOURCE,
@@ -139,7 +139,7 @@ def webhook_body(ended: AgendaEnded, sent_as: CallbackFormat) -> str:
 
 def media_type_of(body: str) -> str:
     """What a body that was made by `webhook_body` is called."""
-    return STRUCTURED if body.startswith(_EVENT_MARK) else _JSON
+    return _CLOUD_EVENT if body.startswith(_EVENT_MARK) else _JSON
 
 
 def webhook_secret(customer_id: str, key: bytes) -> str:
