@@ -4,6 +4,7 @@ Each module or folder here needs a package that pop_stream itself does not, and 
 an extra of the same name: `pip install 'pop-stream[django]'`.
 
     django          the backend of Django's tasks, and `manage.py pop_stream_worker`
+    fastapi         the client as a dependency, an agenda's progress as a stream
 
 Nothing of the product imports this room, and its members do not know each other: import
 contracts hold both. They use what any program may use, `client`, `puller`, `settings` and the
