@@ -1,0 +1,117 @@
+"""The outbox of a service: a table of its own database, from which agendas are submitted.
+
+It is not in the schema of pop_stream: `sql/outbox.sql` makes it, in any database.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from pop_stream.postgres.pool import acquire_connection, load_queries
+from pop_stream.resources import resource_folder
+
+if TYPE_CHECKING:
+    from pop_stream.postgres.pool import Connection, Pool
+
+_SQL: Final = load_queries("outbox")
+_CHANNEL: Final = "pop_outbox"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """An agenda that is committed and not yet submitted.
+
+    Attributes:
+        position: In the order of insertion, which is not that of commits.
+        agenda: As JSON, with its id.
+    """
+
+    position: int
+    agenda_id: str
+    customer_id: str
+    agenda: bytes
+    created_at: datetime
+
+
+class OutboxBatch:
+    """Rows that no other reader has, while the transaction lasts that locks them."""
+
+    def __init__(self, connection: "Connection", rows: Sequence[OutboxRow]) -> None:
+        self.rows = rows
+        self._connection = connection
+
+    async def delete(self, positions: Sequence[int]) -> None:
+        """Remove rows that were submitted."""
+        await self._connection.execute(_SQL["delete_sent"], positions)
+
+    async def refuse(self, reasons: Mapping[int, str]) -> None:
+        """Keep rows that are refused, by position, with the reasons; no reader tries them."""
+        await self._connection.execute(_SQL["mark_refused"], [*reasons], [*reasons.values()])
+
+
+class OutboxListener:
+    """Says whether it still hears of commits; a connection that broke does not."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the database tells of commits."""
+        return not self._connection.is_closed()
+
+
+class SubmissionOutbox:
+    """Several readers may share it; every method raises UnavailableError while it is away."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    async def create(self) -> None:
+        """Make the table where there is none."""
+        async with acquire_connection(self._pool) as connection:
+            await connection.execute(outbox_sql())
+
+    @asynccontextmanager
+    async def batch(
+        self, most: int, *, without: Collection[str] = ()
+    ) -> AsyncIterator[OutboxBatch]:
+        """The rows that wait, oldest first; what is done to them is committed at the end.
+
+        A block that fails, or a reader that dies, leaves them as they were.
+
+        Args:
+            most: So many rows at most.
+            without: Customers whose rows are left out.
+        """
+        async with acquire_connection(self._pool) as connection, connection.transaction():
+            rows = await connection.fetch(_SQL["lock_waiting"], most, [*without])
+            yield OutboxBatch(connection, [OutboxRow(**row) for row in rows])
+
+    @asynccontextmanager
+    async def listening(self, wake: Callable[[], None]) -> AsyncIterator[OutboxListener]:
+        """Call `wake` after each commit that added rows, and once if the connection breaks.
+
+        Where the trigger is left out, and behind a pooler that gives a connection only for a
+        transaction, it is never called.
+        """
+        async with acquire_connection(self._pool) as connection:
+
+            def woken(*_: object) -> None:
+                wake()
+
+            connection.add_termination_listener(woken)
+            await connection.add_listener(_CHANNEL, woken)
+            try:
+                yield OutboxListener(connection)
+            finally:
+                if not connection.is_closed():
+                    connection.remove_termination_listener(woken)
+                    await connection.remove_listener(_CHANNEL, woken)
+
+
+def outbox_sql() -> str:
+    """The statements that make the table, the same whether it is there or not."""
+    return (resource_folder("sql") / "outbox.sql").read_text()
