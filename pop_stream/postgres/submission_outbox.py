@@ -51,16 +51,11 @@ class OutboxBatch:
         await self._connection.execute(_SQL["mark_refused"], [*reasons], [*reasons.values()])
 
 
+@dataclass(slots=True)
 class OutboxListener:
-    """Says whether it still hears of commits; a connection that broke does not."""
+    """Whether the database still notifies of commits; not once the connection broke."""
 
-    def __init__(self, connection: "Connection") -> None:
-        self._connection = connection
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the database tells of commits."""
-        return not self._connection.is_closed()
+    is_open: bool = True
 
 
 class SubmissionOutbox:
@@ -98,18 +93,24 @@ class SubmissionOutbox:
         transaction, it is never called.
         """
         async with acquire_connection(self._pool) as connection:
+            listener = OutboxListener()
 
-            def woken(*_: object) -> None:
+            def notified(*_: object) -> None:
                 wake()
 
-            connection.add_termination_listener(woken)
-            await connection.add_listener(_CHANNEL, woken)
+            def lost(_: object) -> None:
+                listener.is_open = False
+                wake()
+
+            connection.add_termination_listener(lost)
+            await connection.add_listener(_CHANNEL, notified)
             try:
-                yield OutboxListener(connection)
+                yield listener
             finally:
-                if not connection.is_closed():
-                    connection.remove_termination_listener(woken)
-                    await connection.remove_listener(_CHANNEL, woken)
+                # The pool takes back by itself a connection that broke.
+                if listener.is_open:
+                    connection.remove_termination_listener(lost)
+                    await connection.remove_listener(_CHANNEL, notified)
 
 
 def outbox_sql() -> str:
