@@ -94,17 +94,19 @@ def shop_database(dsn):
         "PORT": found.get("port", ""),
     }
     yield "shop"
-    connections["shop"].close()
-    del connections["shop"], connections.settings["shop"]
+    del connections.settings["shop"]
 
 
 def enqueue(*, fails):
     """What a view does, in a thread of its own."""
-    with transaction.atomic(using="shop"):
-        result = work.repeat.enqueue("you")
-        if fails:
-            raise StopTransactionError
-        return result
+    try:
+        with transaction.atomic(using="shop"):
+            result = work.repeat.enqueue("you")
+            if fails:
+                raise StopTransactionError
+            return result
+    finally:
+        connections["shop"].close()
 
 
 async def test_a_task_of_django_is_enqueued_in_its_transaction(shop, shop_database):
@@ -114,7 +116,6 @@ async def test_a_task_of_django_is_enqueued_in_its_transaction(shop, shop_databa
         with pytest.raises(StopTransactionError):
             await call(fails=True)
         result = await call(fails=False)
-        await sync_to_async(connections["shop"].close)()
     (row,) = await shop.fetch("select agenda_id, customer_id, agenda from pop_outbox")
     assert (row["agenda_id"], row["customer_id"]) == (result.id, "shop")
     assert json.loads(row["agenda"])["operations"][0]["type"] == "django-task"
