@@ -90,7 +90,8 @@ coverage: $(READY) ## Check that the tests of the core reach every branch of it
 	$(VENV)/bin/coverage report
 
 integrations: $(EXTRAS)/.ready ## Test what needs the extras for frameworks and platforms (ARGS="-k name")
-	$(EXTRAS)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/integrations $(ARGS)
+	@set -eu; left_out="$$(PYTHONPATH=tests/support $(PY) tests/support/podman_engine.py)"; set -x; \
+	$(EXTRAS)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/integrations $$left_out $(ARGS)
 
 ci: coverage test integrations audit ## All of the above that can fail
 

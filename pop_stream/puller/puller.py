@@ -136,6 +136,7 @@ class Puller:
                 background.create_task(parts.reporter.run()),
                 background.create_task(parts.renewer.run()),
                 background.create_task(self._controls(parts.executor).run()),
+                *(background.create_task(work()) for work in self.handlers.works),
             ]
             try:
                 await self._pull(stop, parts.claim_context, parts.executor)

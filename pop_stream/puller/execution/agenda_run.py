@@ -136,6 +136,9 @@ class AgendaRun:
         run_context: Shared by all runs of a puller.
         earlier: From attempts before this one.
 
+    Attributes:
+        stop_reason: Why its handlers are cancelled, set by who cancels the run; else empty.
+
     Raises:
         SubmissionError: If something that was appended is no operation.
     """
@@ -147,6 +150,7 @@ class AgendaRun:
         run_context: RunContext,
         earlier: PriorResults | None = None,
     ) -> None:
+        self.stop_reason = ""
         self._prior = earlier or PriorResults()
         self._operations = [*all_operations(agenda.operations, self._prior.appended)]
         self._run_context = run_context
@@ -230,10 +234,13 @@ class AgendaRun:
             link_id=agenda.link_id,
             parent_id=agenda.parent_id,
             attempt=emitted.attempt,
+            # Unknown of a later attempt, it is taken to be the first of its run.
+            run_from=emitted.run_from or emitted.attempt,
             trace=agenda.trace,
             expires_at=agenda.expires_at,
             names=self._names,
             append_for=partial(_appender, ref(self)),
+            stop_reason_of=partial(_stop_reason, ref(self)),
             prior=self._prior.unfinished,
             waiting_since=self._waits.known_since,
         )
@@ -400,6 +407,11 @@ class Waits:
 def _appender(run: "ReferenceType[AgendaRun]", by: str) -> AppendTo:
     """Refers weakly to the run, which refers to it: else only the collector would free them."""
     return partial(_append_to, run, by)
+
+
+def _stop_reason(run: "ReferenceType[AgendaRun]") -> str:
+    running = run()
+    return running.stop_reason if running else ""
 
 
 def _append_to(

@@ -149,6 +149,7 @@ class AttemptExecutor:
 
     def _apply_stop(self, active: ActiveAttempt, stop: AttemptStop) -> None:
         active.stop = stop
+        _say_why(active, stop.reason)
         _log.info("agenda.stopping", **_facts(active.emitted), reason=stop.reason)
         self._cancel(active)
 
@@ -156,6 +157,7 @@ class AttemptExecutor:
         superseded = self._active.get(agenda_id)
         if superseded is not None:
             superseded.has_ended = True
+            _say_why(superseded, "outdated")
             self._cancel(superseded)
             _log.info("agenda.lease_lost", **_facts(superseded.emitted))
 
@@ -183,6 +185,7 @@ class AttemptExecutor:
         """
         stopped = [*self._active.values()]
         for active in stopped:
+            _say_why(active, "puller_stopping")
             self._cancel(active)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
@@ -301,6 +304,12 @@ class AttemptExecutor:
             self._reporter.add(outcome_events(active.emitted, changes, end))
         self._run_context.metrics.record_attempt(active.emitted.insight_id, _name_of(end))
         _log_end(active, end)
+
+
+def _say_why(active: ActiveAttempt, reason: str) -> None:
+    """Have handlers know why they are about to be cancelled; the first reason stays."""
+    if active.run is not None and not active.run.stop_reason:
+        active.run.stop_reason = reason
 
 
 def _name_of(end: AttemptOutcome) -> str:
