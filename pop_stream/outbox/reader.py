@@ -20,7 +20,7 @@ from pop_stream.client import (
 from pop_stream.clock import wait_until_set
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.retry import Backoff
-from pop_stream.postgres.submission_outbox import OutboxBatch, OutboxRow, SubmissionOutbox
+from pop_stream.postgres.submission_outbox import LockedAgendas, OutboxAgenda, SubmissionOutbox
 from pop_stream.telemetry.process import OUTBOX_AGES
 
 BATCH_ROWS: Final = 500
@@ -118,7 +118,7 @@ class OutboxReader:
                 if not done:
                     await wait_until_set(wake, LOOK_EVERY_S)
 
-    async def _submit(self, rows: Sequence[OutboxRow]) -> BatchOutcome:
+    async def _submit(self, rows: Sequence[OutboxAgenda]) -> BatchOutcome:
         try:
             answer = await self._client.submit_many([Raw(one.agenda) for one in rows])
         except ApiRateLimitedError as error:
@@ -133,7 +133,7 @@ class OutboxReader:
         return _outcome(rows, answer.results)
 
 
-def _outcome(rows: Sequence[OutboxRow], results: Sequence[SubmissionResult]) -> BatchOutcome:
+def _outcome(rows: Sequence[OutboxAgenda], results: Sequence[SubmissionResult]) -> BatchOutcome:
     outcome = BatchOutcome()
     for row, result in zip(rows, results, strict=True):
         if result.status == HTTPStatus.ACCEPTED:
@@ -151,17 +151,17 @@ def _reason(result: SubmissionResult) -> str:
     return text[:_LONGEST_REASON]
 
 
-async def _settle(batch: OutboxBatch, outcome: BatchOutcome) -> None:
+async def _settle(batch: LockedAgendas, outcome: BatchOutcome) -> None:
     if outcome.accepted:
         await batch.delete(outcome.accepted)
     if outcome.refused:
         await batch.refuse(outcome.refused)
-    by_position: Mapping[int, OutboxRow] = {one.position: one for one in batch.rows}
+    by_position: Mapping[int, OutboxAgenda] = {one.position: one for one in batch.rows}
     for position, reason in outcome.refused.items():
         _log.error("outbox.refused", agenda_id=by_position[position].agenda_id, reason=reason)
 
 
-def _first_bytes(rows: Sequence[OutboxRow]) -> Sequence[OutboxRow]:
+def _first_bytes(rows: Sequence[OutboxAgenda]) -> Sequence[OutboxAgenda]:
     """The first rows that are small enough together, one at least."""
     size = 0
     for count, row in enumerate(rows):

@@ -20,7 +20,7 @@ _CHANNEL: Final = "pop_outbox"
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxRow:
+class OutboxAgenda:
     """An agenda that is committed and not yet submitted.
 
     Attributes:
@@ -35,10 +35,10 @@ class OutboxRow:
     created_at: datetime
 
 
-class OutboxBatch:
+class LockedAgendas:
     """Rows that no other reader has, while the transaction lasts that locks them."""
 
-    def __init__(self, connection: "Connection", rows: Sequence[OutboxRow]) -> None:
+    def __init__(self, connection: "Connection", rows: Sequence[OutboxAgenda]) -> None:
         self.rows = rows
         self._connection = connection
 
@@ -72,7 +72,7 @@ class SubmissionOutbox:
     @asynccontextmanager
     async def batch(
         self, most: int, *, without: Collection[str] = ()
-    ) -> AsyncIterator[OutboxBatch]:
+    ) -> AsyncIterator[LockedAgendas]:
         """The rows that wait, oldest first; what is done to them is committed at the end.
 
         A block that fails, or a reader that dies, leaves them as they were.
@@ -83,7 +83,7 @@ class SubmissionOutbox:
         """
         async with acquire_connection(self._pool) as connection, connection.transaction():
             rows = await connection.fetch(_SQL["lock_waiting"], most, [*without])
-            yield OutboxBatch(connection, [OutboxRow(**row) for row in rows])
+            yield LockedAgendas(connection, [OutboxAgenda(**row) for row in rows])
 
     @asynccontextmanager
     async def listening(self, wake: Callable[[], None]) -> AsyncIterator[OutboxListener]:

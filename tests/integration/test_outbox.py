@@ -64,7 +64,7 @@ READER = f"""
 import os, signal, sys
 from pop_stream.__main__ import main
 from pop_stream.client import Client
-from pop_stream.postgres.submission_outbox import OutboxBatch
+from pop_stream.postgres.submission_outbox import LockedAgendas
 
 point = sys.argv.pop()
 
@@ -78,7 +78,7 @@ def dying(owner, name, *, before):
 
 if point == "read": dying(Client, "submit_many", before=True)
 if point == "sent": dying(Client, "submit_many", before=False)
-if point == "deleted": dying(OutboxBatch, "delete", before=False)
+if point == "deleted": dying(LockedAgendas, "delete", before=False)
 main()
 """
 
