@@ -16,8 +16,8 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev chaos test pictures check house format generate dashboards verify lock audit image \
-  coverage integrations ci clean
+.PHONY: help setup demo dev chaos test pictures check house format generate dashboards \
+  deploy-render deploy-check verify lock audit image coverage integrations ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,11 +65,22 @@ generate: $(READY) ## Write the schemas and reference pages that are made from t
 dashboards: $(READY) ## Write Grafana's dashboards from deploy/grafana/dashboards.py
 	$(PY) deploy/grafana/dashboards.py
 
+deploy-render: $(READY) ## Render the overlays and the chart into deploy/rendered (needs helm and kustomize)
+	$(PY) deploy/render.py
+
+# Beyond what is locked: Kubernetes' own schemas, fetched when they are first needed.
+deploy-check: $(READY) ## Render anew, compare, and check by Helm and Kubernetes' schemas
+	$(PY) deploy/render.py --check
+	helm lint --strict --kube-version 1.31 deploy/helm/pop-stream
+	$(PY) -m pytest -q deploy/checks
+	$(UV) tool run --quiet --from kubernetes-validate==1.37.0 \
+	  kubernetes-validate --strict --quiet -k 1.31 deploy/rendered/*.yaml
+
 verify: $(READY) ## Check that they are current
 	$(PY) -m pop_stream.cli.generate --check
 
 lock: $(READY) ## Write both lock files anew from pyproject.toml
-	$(UV) pip compile $(LOCK_OPTIONS) --extra embedded --extra share --group dev \
+	$(UV) pip compile $(LOCK_OPTIONS) --extra embedded --extra otel --extra share --group dev \
 	  pyproject.toml -o requirements.lock
 	$(UV) pip compile $(LOCK_OPTIONS) --all-extras --group dev --group integrations \
 	  -c requirements.lock pyproject.toml -o $(EXTRAS_LOCK)

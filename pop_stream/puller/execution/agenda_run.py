@@ -26,7 +26,13 @@ from pop_stream.model.events.base import AppendedOperation, OperationWait, Prior
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.references import OUTPUT_SUFFIX
 from pop_stream.policy.operation_waits import timed_out, wait_on
-from pop_stream.puller.execution.failure import Deferral, Failure, failure_of, reason_of
+from pop_stream.puller.execution.failure import (
+    Deferral,
+    Failure,
+    code_of,
+    failure_of,
+    reason_of,
+)
 from pop_stream.puller.execution.operation_retrier import (
     OperationRetrier,
     RetriesExhaustedError,
@@ -46,6 +52,7 @@ from pop_stream.puller.handlers.invocation import (
 )
 from pop_stream.puller.reporting.messages import message
 from pop_stream.puller.reporting.reporter import AttemptChanges
+from pop_stream.telemetry import tracing
 
 
 class Dag:
@@ -296,11 +303,14 @@ class AgendaRun:
             self._fail(one, RejectedError(why))
             return
         self._running.add(operation.name)
-        outcome = "failed"
+        outcome, error_type = "failed", ""
+        span = tracing.begin_operation(operation.name, operation.type)
         try:
             encoded = await self._retrier.execute(one)
         except RetriesExhaustedError as failed:
-            self._fail(one, failed.__cause__ or failed)
+            error = failed.__cause__ or failed
+            error_type = code_of(error)
+            self._fail(one, error)
         except NotYet as not_yet:
             outcome = "deferred"
             self._defer(one, not_yet)
@@ -310,6 +320,8 @@ class AgendaRun:
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
+            if span is not None:
+                span.end(outcome, tries=one.tries, error_type=error_type)
             self._run_context.metrics.record_operation(operation.type, outcome, one.worked_s)
             spent = self._spent_s
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s

@@ -25,6 +25,7 @@ from pop_stream.puller.handlers.errors import FinalError, RetryableError
 from pop_stream.puller.handlers.registry import Handler, Handlers
 from pop_stream.puller.metrics import PullerMetrics
 from pop_stream.puller.reporting.messages import brief, clean
+from pop_stream.telemetry import tracing
 
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]
@@ -62,8 +63,9 @@ class _OperationCallBase:
         attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
         run_from: The first attempt of this run of the agenda; a rerun begins another.
         tries: From 1; above it, an earlier try in this attempt failed.
-        trace: Trace context and correlation id of the request the agenda came from, to hand
-            on with calls of the handler's own: `trace.headers`.
+        trace: Trace context and correlation id to hand on with calls of the handler's own:
+            `trace.headers`. Their parent is the operation's span, which is also the current one
+            for OpenTelemetry, if it is sampled; else the request the agenda came from.
         prior: How far the operation was when an earlier attempt ended, if it had begun.
         waiting_since: When it first had to wait (`NotYet`), if it had.
         deadline: When this try must have ended: the agenda expires then, or the try's
@@ -301,7 +303,7 @@ def _call(
         "parent_id": attempt_context.parent_id,
         "attempt": attempt_context.attempt,
         "run_from": attempt_context.run_from,
-        "trace": attempt_context.trace,
+        "trace": tracing.handed_on(attempt_context.trace),
         "tries": one.tries,
         "prior": attempt_context.prior.get(operation.name),
         "waiting_since": attempt_context.waiting_since(operation.name),
