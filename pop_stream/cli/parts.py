@@ -112,7 +112,7 @@ def outbox(
             raise UsageError(msg)
         await run_outbox(known, known.outbox_dsn, stop, creates_table=create)
 
-    run_part(body)
+    run_part("outbox", body)
 
 
 COMMANDS: Final = (serve, ingest, scheduler, rollup, pull, outbox)
