@@ -54,6 +54,7 @@ from pop_stream.ports.dead_letters import DeadLetterStore
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
+from pop_stream.ports.occurrences import OccurrenceStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
@@ -96,6 +97,7 @@ class ApiPorts:
     stats: StatsReader
     pullers: PullerReader
     signals: SignalStore
+    occurrences: OccurrenceStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
@@ -270,6 +272,7 @@ def _schedules(
         schedules,
         ports.schedule_state,
         ports.publisher,
+        occurrences=ports.occurrences,
         topic=Topics(settings.topic_prefix).occasions,
         clock=ports.clock,
         body_reader=body_reader,
