@@ -247,7 +247,7 @@ RULES_OF = {
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",
-        "getSchedule", "getScheduleNext", "getScheduleProgress",
+        "getSchedule", "getScheduleNext", "getScheduleProgress", "listOccurrences",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
