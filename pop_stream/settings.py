@@ -59,6 +59,10 @@ class Settings(BaseSettings):
         default=SecretStr("postgresql://127.0.0.1:5432/pop_stream"),
         description="Database of the summaries.",
     )
+    outbox_dsn: SecretStr | None = Field(
+        default=None,
+        description="Database of a service, whose outbox `pop-stream outbox` empties.",
+    )
     postgres_pool: Annotated[int, Field(ge=1, le=200)] = Field(
         default=8, description="Most connections of one process."
     )

@@ -1,4 +1,4 @@
-"""The long-running parts: `serve`, `ingest`, `scheduler`, `rollup` and `pull`."""
+"""The long-running parts: `serve`, `ingest`, `scheduler`, `rollup`, `pull` and `outbox`."""
 
 import asyncio
 import gc
@@ -81,7 +81,41 @@ def pull(
     run_part("puller", body)
 
 
-COMMANDS: Final = (serve, ingest, scheduler, rollup, pull)
+def outbox(
+    dsn: Annotated[
+        str | None,
+        typer.Option(help="The service's database; else POP_OUTBOX_DSN."),
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table first, where there is none.")
+    ] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the statements that make the table, and end.")
+    ] = False,
+) -> None:
+    """Submit what services have committed in the table `pop_outbox` of their own database."""
+    from pydantic import SecretStr
+
+    from pop_stream.composition.outbox import run_outbox
+    from pop_stream.postgres.submission_outbox import outbox_sql
+
+    if sql:
+        typer.echo(outbox_sql())
+        return
+
+    async def body(settings: "Settings", stop: asyncio.Event) -> None:
+        known = settings
+        if dsn is not None:
+            known = settings.model_copy(update={"outbox_dsn": SecretStr(dsn)})
+        if known.outbox_dsn is None:
+            msg = "--dsn is missing: name the service's database here, or in POP_OUTBOX_DSN"
+            raise UsageError(msg)
+        await run_outbox(known, known.outbox_dsn, stop, creates_table=create)
+
+    run_part("outbox", body)
+
+
+COMMANDS: Final = (serve, ingest, scheduler, rollup, pull, outbox)
 
 
 def run_part(name: str, body: PartBody) -> None:

@@ -13,7 +13,8 @@ task's result. `manage.py pop_stream_worker` is a puller that runs such operatio
 those of Django 6.0 (`django.tasks`), or of the package `django-tasks` where Django is older.
 
 An enqueued task is in one of these states. *Registered*: the transaction it was enqueued in
-is not committed; a rollback drops it, and a crash between commit and sending loses it.
+is not committed; a rollback drops it, and a crash between commit and sending loses it, unless
+it goes through the outbox of its database.
 *Accepted*: Kafka has it, and it runs at least once. A task may run twice after a crash of its
 worker, as any operation.
 

@@ -9,9 +9,10 @@ from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
+from pop_stream import outbox
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, OperationView
 from pop_stream.client import ApiNotFoundError, Client
 from pop_stream.integrations.client_thread import ClientThread, client_thread
@@ -95,13 +96,18 @@ class PopStreamBackend(BaseTaskBackend):
         """Submit the task, by default once the transaction around it is committed.
 
         The result has `enqueued_at` from when it is submitted. A task that is not committed
-        is never sent; one whose process dies between the commit and the sending is lost.
+        is never sent; one whose process dies between the commit and the sending is lost,
+        unless it goes through the outbox.
 
         Raises:
             ApiError: If the API does not take it. If that happens after a commit, it is raised
                 from where the transaction is left, and the task is not enqueued.
         """
         result, agenda = self._prepared(task, args, kwargs)
+        if self.settings.outbox:
+            outbox.submit(connections[self.settings.database], agenda)
+            self._sent(result)
+            return result
 
         def send() -> None:
             self._client().call(lambda client: client.submit(agenda))
@@ -117,7 +123,7 @@ class PopStreamBackend(BaseTaskBackend):
         self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> TaskResult:
         """Submit the task as `enqueue` does; the event loop goes on meanwhile."""
-        if self.settings.on_commit:
+        if self.settings.on_commit or self.settings.outbox:
             # A transaction belongs to the thread in which Django's synchronous code runs.
             return await super().aenqueue(task, args, kwargs)
         result, agenda = self._prepared(task, args, kwargs)

@@ -22,6 +22,8 @@ class BackendOptions:
         token: Key or token to show it; `POP_API_TOKEN` if not given.
         customer: Whose share tasks count against, if nothing else says so.
         customer_from: Says it of each enqueued task; wins over `customer`.
+        outbox: Whether a task is written into the outbox of the database instead of being
+            sent, in the transaction it is enqueued in.
         on_commit: Whether a task is sent only once the transaction it is enqueued in is
             committed.
         database: Alias of the database whose transaction is meant.
@@ -33,6 +35,7 @@ class BackendOptions:
     token: str | None
     customer: str | None = None
     customer_from: CustomerOf | None = None
+    outbox: bool = False
     on_commit: bool = True
     database: str = "default"
     max_attempts: int | None = None

@@ -1,13 +1,12 @@
 """The worker's side: the handler that runs a task, with Django's connections kept in order."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from traceback import format_exception
-from typing import Any, Final
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, reset_queries
@@ -28,10 +27,8 @@ from pop_stream.integrations.django.framework import (
     task_started,
 )
 from pop_stream.integrations.django.task_payload import TASK_TYPE, TaskPayload, task_at
+from pop_stream.integrations.tracebacks import error_detail
 from pop_stream.puller import FinalError, Handlers, SyncOperationCall
-
-_TRACEBACK_BYTES: Final = 1_500
-"""Kept of a traceback as JSON, from its end; a diagnostic holds 2,000 in all."""
 
 _operation: ContextVar[SyncOperationCall | None] = ContextVar("pop_stream_op", default=None)
 
@@ -99,16 +96,11 @@ def _ended(call: SyncOperationCall, result: TaskResult, sender: type[PopStreamBa
     try:
         returned = task.call(*context, *result.args, **result.kwargs)
     except BaseException as error:
-        raised = TaskError(
-            exception_class_path=f"{type(error).__module__}.{type(error).__qualname__}",
-            traceback=_shortened("".join(format_exception(error))),
+        detail = error_detail(error, "".join(format_exception(error)))
+        call.note(str(error) or type(error).__name__, code=ERROR_CODE, detail={**detail})
+        result.errors.append(
+            TaskError(exception_class_path=detail["exception"], traceback=detail["traceback"])
         )
-        call.note(
-            str(error) or type(error).__name__,
-            code=ERROR_CODE,
-            detail={"exception": raised.exception_class_path, "traceback": raised.traceback},
-        )
-        result.errors.append(raised)
         _finish(result, TaskResultStatus.FAILED, sender)
         raise
     object.__setattr__(result, "_return_value", returned)
@@ -122,12 +114,6 @@ def _finish(
     object.__setattr__(result, "status", status)
     object.__setattr__(result, "finished_at", timezone.now())
     task_finished.send(sender=sender, task_result=result)
-
-
-def _shortened(text: str) -> str:
-    while len(json.dumps(text, ensure_ascii=False).encode(errors="replace")) > _TRACEBACK_BYTES:
-        text = "…" + text[len(text) // 4 :]
-    return text
 
 
 def _backend(alias: str) -> PopStreamBackend:

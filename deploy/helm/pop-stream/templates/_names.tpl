@@ -44,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
   "POP_DEFINITIONS_FILE" "/etc/pop-stream/definitions.toml" -}}
 {{- $own := concat (keys $fixed) (list "POP_HTTP_PORT" "POP_INSTANCE" "POP_SCHEDULER_DATA") -}}
 {{- $secrets := list "POP_API_TOKEN" "POP_KAFKA_PASSWORD" "POP_OIDC_CLIENT_SECRET" "POP_POSTGRES_DSN"
-  "POP_SIGNING_SECRETS" "POP_WEBHOOK_KEYS" -}}
+  "POP_OUTBOX_DSN" "POP_SIGNING_SECRETS" "POP_WEBHOOK_KEYS" -}}
 {{- range $name, $_ := .Values.settings -}}
 {{- if has $name $secrets -}}
 {{- fail (printf "settings.%s: it is secret; give it by `secret`, or by `extraEnv` from a Secret" $name) -}}
