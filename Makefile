@@ -80,7 +80,7 @@ verify: $(READY) ## Check that they are current
 	$(PY) -m pop_stream.cli.generate --check
 
 lock: $(READY) ## Write both lock files anew from pyproject.toml
-	$(UV) pip compile $(LOCK_OPTIONS) --extra embedded --extra share --group dev \
+	$(UV) pip compile $(LOCK_OPTIONS) --extra embedded --extra otel --extra share --group dev \
 	  pyproject.toml -o requirements.lock
 	$(UV) pip compile $(LOCK_OPTIONS) --all-extras --group dev --group integrations \
 	  -c requirements.lock pyproject.toml -o $(EXTRAS_LOCK)

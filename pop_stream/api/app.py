@@ -38,6 +38,7 @@ from pop_stream.api.submissions.submissions import (
 )
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.waits.completions import CompletionEndpoints
 from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
@@ -50,10 +51,12 @@ from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
+from pop_stream.ports.completions import CompletionStore
 from pop_stream.ports.dead_letters import DeadLetterStore
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
+from pop_stream.ports.occurrences import OccurrenceStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
@@ -96,6 +99,8 @@ class ApiPorts:
     stats: StatsReader
     pullers: PullerReader
     signals: SignalStore
+    completions: CompletionStore
+    occurrences: OccurrenceStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
@@ -128,7 +133,8 @@ def create_app(
     endpoints = _endpoints(ports, settings, metrics, document, timing)
     table = routes(endpoints)
     document.describe(table)
-    app = web.Application(middlewares=[around_requests(metrics)])
+    submitting = frozenset(route.path for route in table if route.submits)
+    app = web.Application(middlewares=[around_requests(metrics, submitting)])
     app.on_response_prepare.append(add_correlation_id)
     app.cleanup_ctx.append(endpoints.streams.run)
     app.on_shutdown.append(endpoints.streams.close)
@@ -176,6 +182,7 @@ def _endpoints(
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
         signals=SignalEndpoints(ports.signals, ports.clock, body_reader),
         decisions=_decisions(ports, settings, body_reader),
+        completions=_completions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
     )
@@ -203,6 +210,19 @@ def _decisions(
         body_reader=body_reader,
         settings=settings,
         audit_log=ports.audit,
+    )
+
+
+def _completions(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> CompletionEndpoints:
+    return CompletionEndpoints(
+        completions=ports.completions,
+        summaries=ports.summaries,
+        definitions=ports.definitions,
+        clock=ports.clock,
+        body_reader=body_reader,
+        settings=settings,
     )
 
 
@@ -269,6 +289,7 @@ def _schedules(
         schedules,
         ports.schedule_state,
         ports.publisher,
+        occurrences=ports.occurrences,
         topic=Topics(settings.topic_prefix).occasions,
         clock=ports.clock,
         body_reader=body_reader,
@@ -334,7 +355,7 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         publisher=ports.publisher,
         clock=ports.clock,
         body_reader=body_reader,
-        topic=Topics(settings.topic_prefix).agenda_events,
+        settings=settings,
     )
 
 

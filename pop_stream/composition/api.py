@@ -26,9 +26,11 @@ from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
 from pop_stream.operations.doctor import doctor
 from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.completions import PostgresCompletions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
+from pop_stream.postgres.occurrences import PostgresOccurrences
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.signals import PostgresSignals
@@ -141,6 +143,8 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             dead_letters=PostgresDeadLetters(pool),
             pullers=PostgresPullers(pool),
             signals=PostgresSignals(pool),
+            completions=PostgresCompletions(pool),
+            occurrences=PostgresOccurrences(pool),
             stats=PostgresStats(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),

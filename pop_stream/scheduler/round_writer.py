@@ -15,10 +15,10 @@ Its records are agendas, lifecycle events, stops and dead letters. Nothing is de
 the partition of each emitted agenda.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 from msgspec import Raw
@@ -49,6 +49,10 @@ from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.metrics import RoundMetrics
 from pop_stream.scheduler.state.row_format import JournaledRound
+from pop_stream.telemetry import tracing
+
+if TYPE_CHECKING:
+    from pop_stream.telemetry.spans import Spans
 
 PART: Final = "scheduler"
 """The scheduler's name in its consumer group, client ids and dead letters."""
@@ -57,10 +61,9 @@ PART: Final = "scheduler"
 def emitted_records(
     topics: Topics,
     owned: OwnedInsight,
-    chosen: Sequence[ChosenAgenda],
+    chosen: Sequence[tuple[ChosenAgenda, EmittedAgenda]],
     *,
     partitions: int,
-    at: datetime,
     now: datetime,
 ) -> list[Record]:
     """A round's agendas for the insight's topic, each in the partition the scheduler assigns.
@@ -68,25 +71,53 @@ def emitted_records(
     Args:
         topics: Names of topics.
         owned: After the choice.
-        chosen: In order of emission.
+        chosen: In order of emission, each with what is emitted.
         partitions: Of the insight's topic.
-        at: When they were chosen.
         now: The present instant.
     """
     group_type = owned.backlog.insight.group_type
     topic = topics.insight(owned.insight_id, group_type)
     is_shared = group_type == "share"
-    assigned = owned.scheduler.assign_partitions(chosen, partitions, now.timestamp())
+    assigned = owned.scheduler.assign_partitions(
+        [one for one, _ in chosen], partitions, now.timestamp()
+    )
     return [
         Record(
             topic,
             one.agenda_id.encode(),
-            encode(_emitted_agenda(owned, one, at)),
+            encode(one),
             partition,
             own_batch=is_shared,
         )
-        for one, partition in zip(chosen, assigned, strict=True)
+        for (_, one), partition in zip(chosen, assigned, strict=True)
     ]
+
+
+def _record_waits(
+    spans: "Spans",
+    owned: OwnedInsight,
+    chosen: Sequence[tuple[ChosenAgenda, EmittedAgenda]],
+) -> Iterator[tuple[str, str]]:
+    """Record the waits of first attempts; those of later ones are no wait for a turn only.
+
+    Yields:
+        Of each agenda that is sampled, its id and that of its trace.
+    """
+    for position, (choice, one) in enumerate(chosen, start=1):
+        if choice.attempt > 1:
+            continue
+        is_due = choice.wait_s is not None
+        since = one.emitted_at - timedelta(seconds=choice.wait_s or 0.0)
+        attributes = {
+            "pop_stream.round.position": position,
+            "pop_stream.round.size": len(chosen),
+            "pop_stream.insight.ready": owned.backlog.ready,
+            "pop_stream.insight.in_flight": owned.backlog.in_flight,
+            "pop_stream.was_held": not is_due,
+        }
+        since = since if is_due else one.accepted_at
+        if trace_id := spans.record_wait(one, since=since, attributes=attributes):
+            yield one.agenda_id, trace_id
 
 
 def emitted_events(
@@ -382,12 +413,17 @@ class RoundWriter:
     ) -> tuple[list[Record], list[Record]]:
         """A round's agendas that its topic lacks, and its decision and lifecycle events."""
         at = datetime.fromtimestamp(row.at, UTC)
+        chosen = [
+            (one, _emitted_agenda(owned, one, at))
+            for one in missing_from_topic(planned.chosen, known)
+        ]
+        if (spans := tracing.active()) is not None:
+            self._metrics.note_traces(_record_waits(spans, owned, chosen))
         emitted = emitted_records(
             self._topics,
             owned,
-            missing_from_topic(planned.chosen, known),
+            chosen,
             partitions=await self._publisher.partitions(self._emitted_reader.topic_of(owned)),
-            at=at,
             now=self._clock.now(),
         )
         decision = owned.scheduler.decision(

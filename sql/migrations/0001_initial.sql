@@ -121,6 +121,28 @@ create table signals (
 
 create index signals_by_expiry on signals (expires_at);
 
+-- How operations ended that were handed over: one row for each, of its last hand-over that has
+-- ended. What it is completed with twice is compared with it, for as long as its agenda is kept.
+create table completions (
+    agenda_id    text        not null,
+    operation    text        not null,
+    token        text        not null,
+    attempt      integer     not null,
+    outcome      text        not null,
+    result       json,
+    reason       text        not null,
+    is_retryable boolean     not null,
+    completed_at timestamptz not null,
+    constraint completions_pkey primary key (agenda_id, operation),
+    constraint completions_of foreign key (agenda_id)
+    references agendas (agenda_id) on delete cascade,
+    constraint completions_outcome_known check (
+        outcome in ('succeeded', 'failed', 'timed_out')
+    )
+);
+
+comment on column completions.token is 'The digest of the token; the token is not kept.';
+
 -- Agendas that are held until conditions are met, until they have gone on or ended.
 create table agenda_waits (
     agenda_id    text        not null,
@@ -393,6 +415,23 @@ comment on column definition_versions.body is 'Null: it was deleted.';
 
 create index definition_versions_unpublished on definition_versions (number)
 where published_at is null;
+
+-- What was decided about each occurrence of a schedule, as pop.schedule-events tells it. What became
+-- of the agenda is in its own row.
+create table occurrences (
+    schedule_id text        not null,
+    nominal_at  timestamptz not null,
+    agenda_id   text        not null,
+    decision    text        not null,
+    reason      text,
+    decided_at  timestamptz not null,
+    constraint occurrences_pkey primary key (schedule_id, nominal_at, agenda_id),
+    constraint occurrences_decision_known check (decision in ('fired', 'buffered', 'skipped'))
+);
+
+comment on column occurrences.agenda_id is 'Also of one that was skipped, and so has no agenda.';
+
+create index occurrences_by_age on occurrences (decided_at);
 
 -- API keys: who may call. A secret is stored as its SHA-256 alone: it is random and long, so that
 -- nothing can be guessed from its hash.

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from pydantic import JsonValue
@@ -25,10 +26,12 @@ from pop_stream.puller.handlers.errors import FinalError, RetryableError
 from pop_stream.puller.handlers.registry import Handler, Handlers
 from pop_stream.puller.metrics import PullerMetrics
 from pop_stream.puller.reporting.messages import brief, clean
+from pop_stream.telemetry import tracing
 
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]
 AppendTo = Callable[[Sequence[Mapping[str, Any]]], tuple[str, ...]]
+TokenFrom = Callable[[float], Awaitable[str]]
 
 
 def _ignore(*_: object) -> None:
@@ -49,6 +52,16 @@ def _append_nothing(_: object) -> tuple[str, ...]:
     return ()
 
 
+async def _no_token(within_s: float) -> str:
+    """No API is there to make one."""
+    return _no_token_in_thread(within_s)
+
+
+def _no_token_in_thread(_: float) -> str:
+    msg = "there is no API here that makes completion tokens"
+    raise FinalError(msg)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OperationCallBase:
     """An operation to do now.
@@ -62,8 +75,9 @@ class _OperationCallBase:
         attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
         run_from: The first attempt of this run of the agenda; a rerun begins another.
         tries: From 1; above it, an earlier try in this attempt failed.
-        trace: Trace context and correlation id of the request the agenda came from, to hand
-            on with calls of the handler's own: `trace.headers`.
+        trace: Trace context and correlation id to hand on with calls of the handler's own:
+            `trace.headers`. Their parent is the operation's span, which is also the current one
+            for OpenTelemetry, if it is sampled; else the request the agenda came from.
         prior: How far the operation was when an earlier attempt ended, if it had begun.
         waiting_since: When it first had to wait (`NotYet`), if it had.
         deadline: When this try must have ended: the agenda expires then, or the try's
@@ -127,6 +141,8 @@ class _OperationCallBase:
 class OperationCall(_OperationCallBase):
     """What an `async def` handler is given. It is cancelled if the agenda is to stop."""
 
+    token_from: TokenFrom = field(default=_no_token, repr=False, compare=False)
+
     async def report(self, percent: float, message: str = "") -> None:
         """Report how far the operation is; call it as often as you like, most are not sent.
 
@@ -158,6 +174,21 @@ class OperationCall(_OperationCallBase):
         await asyncio.sleep(0)
         return appended
 
+    async def completion_token(self, within_s: float = 3_600.0) -> str:
+        """A token by which this operation can be completed from outside.
+
+        Give it to whoever completes the operation, then raise `CompletedElsewhere` with it. It
+        completes nothing if the handler ends otherwise, nor in a later attempt.
+
+        Args:
+            within_s: Seconds until its time is over, 1 to 31,622,400; then the operation has
+                failed, and another attempt may follow.
+
+        Raises:
+            RetryableError: If the API, which makes it, does not answer.
+        """
+        return await self.token_from(within_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncOperationCall(_OperationCallBase):
@@ -170,6 +201,9 @@ class SyncOperationCall(_OperationCallBase):
 
     stopping: threading.Event = field(
         default_factory=threading.Event, repr=False, compare=False
+    )
+    token_in_thread: Callable[[float], str] = field(
+        default=_no_token_in_thread, repr=False, compare=False
     )
 
     def report(self, percent: float, message: str = "") -> None:
@@ -185,6 +219,10 @@ class SyncOperationCall(_OperationCallBase):
         """Add operations to the running agenda; see `OperationCall.append`."""
         return self.append_to(operations)
 
+    def completion_token(self, within_s: float = 3_600.0) -> str:
+        """A token to complete this operation with; see `OperationCall.completion_token`."""
+        return self.token_in_thread(within_s)
+
 
 CLEAN_UP_S: Final = 5.0
 """How long a handler that is to stop has until the puller goes on without it."""
@@ -195,6 +233,18 @@ DETAIL_BYTES: Final = 2_000
 _log = structlog.get_logger()
 
 
+class CompletionTokenSource(Protocol):
+    """Makes tokens by which operations are completed from outside."""
+
+    async def issue(self, attempt: "AttemptContext", operation: str, within_s: float) -> str:
+        """A token for an operation of a running attempt, another one each time.
+
+        Raises:
+            OperationError: If there is none.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What all runs of a puller share.
@@ -202,12 +252,14 @@ class RunContext:
     Attributes:
         threads: Where handlers run that are not async.
         metrics: Of operations and attempts.
+        completion_tokens: Makes tokens to complete operations with; None where nothing does.
     """
 
     handlers: Handlers
     threads: Executor
     clock: Clock
     metrics: PullerMetrics = field(default_factory=PullerMetrics)
+    completion_tokens: CompletionTokenSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +281,7 @@ class AttemptContext:
     link_id: str | None
     parent_id: str | None
     attempt: int
+    accepted_at: datetime
     trace: Trace | None
     expires_at: datetime | None
     names: dict[str, object]
@@ -261,6 +314,7 @@ async def invoke(
     if handler.is_async:
         return await handler.function(OperationCall(**call))
     call["append_to"] = _from_thread(call["append_to"])
+    call["token_in_thread"] = _token_from_thread(call.pop("token_from"))
     returned = await _in_thread(handler, SyncOperationCall(**call), one, run_context.threads)
     # A function that is not async may still return a coroutine, as a lambda does.
     return await returned if isawaitable(returned) else returned
@@ -301,7 +355,7 @@ def _call(
         "parent_id": attempt_context.parent_id,
         "attempt": attempt_context.attempt,
         "run_from": attempt_context.run_from,
-        "trace": attempt_context.trace,
+        "trace": tracing.handed_on(attempt_context.trace),
         "tries": one.tries,
         "prior": attempt_context.prior.get(operation.name),
         "waiting_since": attempt_context.waiting_since(operation.name),
@@ -309,9 +363,32 @@ def _call(
         "report_to": one.report,
         "note_to": note,
         "append_to": attempt_context.append_for(operation.name),
+        "token_from": _token_source(run_context, attempt_context, operation.name),
         "charge_to": one.charge,
         "stop_reason_of": attempt_context.stop_reason_of,
     }
+
+
+def _token_source(
+    run_context: RunContext, attempt_context: AttemptContext, operation: str
+) -> TokenFrom:
+    source = run_context.completion_tokens
+    if source is None:
+        return _no_token
+    return partial(source.issue, attempt_context, operation)
+
+
+def _token_from_thread(make: TokenFrom) -> Callable[[float], str]:
+    """The function, which belongs to the event loop, for use in any other thread."""
+    loop = asyncio.get_running_loop()
+
+    async def in_loop(within_s: float) -> str:
+        return await make(within_s)
+
+    def from_thread(within_s: float) -> str:
+        return asyncio.run_coroutine_threadsafe(in_loop(within_s), loop).result()
+
+    return from_thread
 
 
 def _from_thread(append: AppendTo) -> AppendTo:
