@@ -20,6 +20,7 @@ from pop_stream.model.definitions import Definitions
 from pop_stream.model.definitions_file import parse_definitions_file
 from pop_stream.operations import provisioning
 from pop_stream.puller import Puller
+from pop_stream.puller.handlers.builtin import builtin
 
 PATIENCE_S = 120
 
@@ -110,7 +111,8 @@ async def test_the_second_part_does_what_it_says(settings, tmp_path):
         ClientSession() as session,
     ):
         at_url = known.model_copy(update={"api_url": url})
-        puller = Puller("nightly", handlers=written["handlers"], settings=at_url, concurrency=2)
+        handlers = [builtin(at_url), written["handlers"]]
+        puller = Puller("nightly", handlers=handlers, settings=at_url, concurrency=2)
         async with serving(puller):
             reader = Reader(page, known, url)
             agendas = await follow(reader, OneProcess(known, url, session))
