@@ -54,6 +54,18 @@ async def test_pipeline_loses_nothing_and_reports_path_floor_and_costs(folder):
 
 
 @pytest.mark.timeout(PATIENCE_S + 30)
+async def test_scale_runs_as_many_of_each_part_as_a_step_says(servers):
+    report = await bench(
+        "scale", "--processes", "2", "--agendas", "200", "--insights", "4", servers=servers
+    )
+    assert (report["lost"], report["duplicates"]) == (0, 0)
+    [step] = report["steps"]
+    assert step["processes"] == 2
+    assert step["cpu_us"].keys() >= {"ingest", "scheduler", "rollup", "puller"}
+    assert set(report["growth"].values()) == {1.0}
+
+
+@pytest.mark.timeout(PATIENCE_S + 30)
 async def test_latency_follows_every_agenda_from_when_it_was_due(servers):
     report = await bench(
         "latency", "--rate", "20", "--seconds", "3", "--warm-up", "2", "--via", "http",
