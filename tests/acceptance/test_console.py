@@ -339,7 +339,6 @@ async def test_a_definition_is_changed_and_a_schedule_paused_without_javascript(
         await content.fill(typed.replace('"capped"', '"capped",\n  "title": "Of little"'))
         await page.get_by_role("button", name="Show what changes").click()
         await expect(page.locator("ins").filter(has_text="Of little")).to_be_visible()
-        assert await violations(page) == ""
         await page.get_by_role("button", name="Save", exact=True).click()
         await expect(page.get_by_text("Saved; in force")).to_be_visible()
         await expect(page.locator("h1")).to_contain_text("Of little")

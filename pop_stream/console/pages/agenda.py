@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from multidict import MultiMapping
+from pydantic import ValidationError
 
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, OperationView
+from pop_stream.api_models.dead_letters import DeadLetterView, LetterSelection
 from pop_stream.api_models.queues import WhyView
 from pop_stream.client import ApiConflictError, ApiError, ApiNotFoundError
 from pop_stream.console.numbers import whole_number
@@ -20,6 +22,7 @@ from pop_stream.console.rendering import NOTHING, Page, duration, instant, prett
 from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
 from pop_stream.model.identity import Role
+from pop_stream.policy.lifecycle.dead_letters import LetterState
 from pop_stream.policy.lifecycle.states import State
 
 MAX_ROWS: Final = 500
@@ -28,7 +31,11 @@ MAX_ROWS: Final = 500
 ACTIONS: Final = ("cancel", "hold", "release", "reprioritise", "rerun")
 """What may be done with an agenda, each by a form of its own."""
 
+MAX_CALLBACKS: Final = 20
+"""Callbacks that could not be delivered and are shown; the page of dead letters has all."""
+
 _COMMAND: Final = "command"
+_ANY_STATE: Final[tuple[LetterState, ...]] = get_args(LetterState)
 _NULL: Final = b"null"
 _POSSIBLE: Final[dict[str, frozenset[State]]] = {
     "cancel": frozenset(one for one in State if not one.is_terminal),
@@ -89,6 +96,7 @@ async def _page(
     agenda_id, attempts = summary.id, _attempts(summary)
     why = await why_of(view, agenda_id) if summary.state in _WAITS else None
     operations = progress.operations[:MAX_ROWS]
+    callback_url, undelivered = await _callbacks(view, summary)
     return Page(
         "agenda.html",
         f"Agenda {summary.title or summary.id}",
@@ -108,7 +116,8 @@ async def _page(
             "more_operations": len(progress.operations) - len(operations),
             "attempts": attempts[-MAX_ROWS:],
             "body": pretty(summary.agenda) if _has_value(summary.agenda) else "",
-            "callback_url": _body(summary).get("callback_url"),
+            "callback_url": callback_url,
+            "undelivered": undelivered,
         },
         status=HTTPStatus.CONFLICT if too_late else HTTPStatus.OK,
         # After a command it may still be shown as it was: the command is on its way.
@@ -247,6 +256,21 @@ def hints(why: WhyView | None) -> list[str]:
     elif why.queue and why.position and not held_by:
         hints.append("More runners: its insight's topic is as full as is wanted.")
     return hints
+
+
+async def _callbacks(
+    view: PageView, summary: AgendaSummary
+) -> tuple[str, Sequence[DeadLetterView]]:
+    """Where its end is reported, as far as the agenda itself says; and what came to nothing."""
+    url = _body(summary).get("callback_url") or ""
+    if not summary.state.is_terminal:
+        return url, ()
+    try:
+        where = LetterSelection(kind=("webhook",), agenda_id=(summary.id,), state=_ANY_STATE)
+        letters = (await view.client.dead_letters.page(where, limit=MAX_CALLBACKS)).letters
+    except (ApiError, ValidationError):
+        return url, ()  # the page of dead letters says what is wrong
+    return url or next((one.url for one in letters if one.url), ""), letters
 
 
 def _actions(view: PageView, state: State) -> list[str]:

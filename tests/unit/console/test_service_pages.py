@@ -104,6 +104,28 @@ async def test_all_that_fit_are_counted_before_they_are_settled(api, browser):
     assert (status, "done for 2 of 2" in text, api.letters.webhooks) == (200, True, ["w1"])
 
 
+async def test_an_agenda_shows_the_callbacks_that_came_to_nothing(api, browser):
+    async def section():
+        _, text = await browser.get("/ui/agendas/a1")
+        found = re.search(r'<section aria-labelledby="callback">.*?</section>', text, re.S)
+        return found[0] if found else ""
+
+    url = f"https://example.com/{EVIL}"
+    body = json.dumps({"callback_url": url, "operations": []}).encode()
+    api.summaries.put(summary(state=State.RUNNING, body=body))
+    assert "once it has ended" in await section()
+    api.summaries.put(summary(state=State.FAILED, body=body, ended_at=AT))
+    shown = await section()
+    assert f'href="/ui/dead-letters/{C}">w1</a>' in shown
+    assert "undelivered" in shown
+    assert "<script>" not in shown
+    await browser.submit(f"/ui/dead-letters/{C}", f"/ui/dead-letters/{C}/redrive")
+    assert "redriven" in await section()
+    api.summaries.put(summary("a2", state=State.SUCCEEDED, body=body, ended_at=AT))
+    _, text = await browser.get("/ui/agendas/a2")
+    assert "none came to nothing" in text
+
+
 async def test_open_letters_need_attention(browser):
     _, text = await browser.get("/ui/")
     assert "1 dead letters: webhooks that could not be delivered" in text
