@@ -122,10 +122,15 @@ class Claim(Struct, frozen=True, array_like=True):
 
 
 class IdleRunners(Struct, frozen=True, array_like=True):
-    """How many runners of a puller were idle when it last claimed."""
+    """How many runners of a puller were idle when it last claimed.
+
+    Attributes:
+        insights: How many insights share them; 0 if that is not known.
+    """
 
     puller_id: str
     runners: Count
+    insights: Count = 0
 
 
 class Settlement(Struct, frozen=True, array_like=True):
@@ -199,6 +204,7 @@ class InsightTick(Event, frozen=True):
         is_api_down: Whether workers that report through the API alone cannot report.
         divisions: By customer, in how many insights of its pool it has agendas, where that has
             changed and the pool is divided among customers: its weight is divided by it.
+        has_joined: Whether a puller has joined the group, of which nothing else tells yet.
     """
 
     insight_id: str
@@ -210,6 +216,7 @@ class InsightTick(Event, frozen=True):
     divisions: dict[str, Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]] = field(
         default_factory=dict
     )
+    has_joined: bool = False
 
 
 class QueueQueried(Event, frozen=True):
