@@ -14,7 +14,7 @@ WORKDIR /src
 # The lock file says which versions and hashes; what only tests or the embedded servers need
 # stays out.
 COPY pyproject.toml requirements.lock ./
-RUN uv pip install --require-hashes -r pyproject.toml -c requirements.lock
+RUN uv pip install --require-hashes -r pyproject.toml --extra otel -c requirements.lock
 COPY README.md LICENSE ./
 COPY pop_stream pop_stream
 COPY sql sql

@@ -1,4 +1,5 @@
-# Needs make and Python 3.11 or newer; everything else goes into .venv, from requirements.lock.
+# Needs make and Python 3.11 or newer; everything else goes into .venv, from requirements.lock, or
+# for `make integrations` into .venv-integrations, from requirements-integrations.lock.
 # The first `make` fetches it, later ones need no network until the lock file changes.
 
 VENV := .venv
@@ -6,16 +7,20 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
+EXTRAS := .venv-integrations
+EXTRAS_LOCK := requirements-integrations.lock
+LOCK_OPTIONS := --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-header
 CANDIDATES = $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
 ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev chaos test pictures check house format generate dashboards verify lock audit image \
-  coverage ci clean
+.PHONY: help setup demo dev chaos test pictures check house format generate dashboards \
+  deploy-render deploy-check verify lock audit image coverage integrations ci clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with everything that is needed
 
@@ -60,13 +65,25 @@ generate: $(READY) ## Write the schemas and reference pages that are made from t
 dashboards: $(READY) ## Write Grafana's dashboards from deploy/grafana/dashboards.py
 	$(PY) deploy/grafana/dashboards.py
 
+deploy-render: $(READY) ## Render the overlays and the chart into deploy/rendered (needs helm and kustomize)
+	$(PY) deploy/render.py
+
+# Beyond what is locked: Kubernetes' own schemas, fetched when they are first needed.
+deploy-check: $(READY) ## Render anew, compare, and check by Helm and Kubernetes' schemas
+	$(PY) deploy/render.py --check
+	helm lint --strict --kube-version 1.31 deploy/helm/pop-stream
+	$(PY) -m pytest -q deploy/checks
+	$(UV) tool run --quiet --from kubernetes-validate==1.37.0 \
+	  kubernetes-validate --strict --quiet -k 1.31 deploy/rendered/*.yaml
+
 verify: $(READY) ## Check that they are current
 	$(PY) -m pop_stream.cli.generate --check
 
-lock: $(READY) ## Write requirements.lock anew from pyproject.toml
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --all-extras --group dev \
+lock: $(READY) ## Write both lock files anew from pyproject.toml
+	$(UV) pip compile $(LOCK_OPTIONS) --extra embedded --extra otel --extra share --group dev \
 	  pyproject.toml -o requirements.lock
+	$(UV) pip compile $(LOCK_OPTIONS) --all-extras --group dev --group integrations \
+	  -c requirements.lock pyproject.toml -o $(EXTRAS_LOCK)
 
 audit: $(READY) ## Look for known vulnerabilities of what is locked (ARGS=--strict)
 	@$(PY) tests/support/audit.py $(ARGS)
@@ -83,10 +100,14 @@ coverage: $(READY) ## Check that the tests of the core reach every branch of it
 	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties tests/lab/unit tests/lab/properties
 	$(VENV)/bin/coverage report
 
-ci: coverage test audit ## All of the above that can fail
+integrations: $(EXTRAS)/.ready ## Test what needs the extras for frameworks and platforms (ARGS="-k name")
+	@set -eu; left_out="$$(PYTHONPATH=tests/support $(PY) tests/support/podman_engine.py)"; set -x; \
+	$(EXTRAS)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/integrations $$left_out $(ARGS)
 
-clean: ## Remove .venv and caches; the data of dev and demo stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
+ci: coverage test integrations audit ## All of the above that can fail
+
+clean: ## Remove environments and caches; the data of dev and demo stay
+	rm -rf $(VENV) $(EXTRAS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
 
 # A path file instead of an editable install: that would fetch a build backend. The stamp is
 # written last, so an interrupted set-up is simply done again.
@@ -120,3 +141,15 @@ $(READY): requirements.lock pyproject.toml Makefile
 	  > $(VENV)/bin/pop-stream; \
 	chmod +x $(VENV)/bin/pop-stream; \
 	touch $(READY)
+
+$(EXTRAS)/.ready: $(EXTRAS_LOCK) $(READY)
+	@set -eu; rm -f $@; \
+	$(UV) venv --quiet --allow-existing --python $(PY) $(EXTRAS); \
+	echo "Installing what $(EXTRAS_LOCK) names"; \
+	VIRTUAL_ENV="$(CURDIR)/$(EXTRAS)" $(UV) pip sync --quiet --require-hashes $(EXTRAS_LOCK); \
+	site="$$($(EXTRAS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
+	printf '%s\n' "$(CURDIR)" > "$$site/pop_stream.pth"; \
+	printf '#!/bin/sh\nexec "%s/$(EXTRAS)/bin/python" -m pop_stream "$$@"\n' "$(CURDIR)" \
+	  > $(EXTRAS)/bin/pop-stream; \
+	chmod +x $(EXTRAS)/bin/pop-stream; \
+	touch $@

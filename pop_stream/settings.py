@@ -265,6 +265,12 @@ class Settings(BaseSettings):
         description="Port of `/metrics`, `/healthz` and `/readyz` of a part other than the "
         "API; none if unset. Each process needs a port, or an address, of its own.",
     )
+    tracing: bool = Field(
+        default=False,
+        description="Whether spans are made and exported, as OpenTelemetry's own variables "
+        "say: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER_ARG (a ratio, 0.01 if unset) "
+        "and so on. Needs the extra `otel`.",
+    )
     retain_succeeded: Days = Field(
         default=timedelta(days=30), description="How long a success is kept, from its end."
     )

@@ -419,6 +419,12 @@ PARTS: Final = Board(
                     ],
                 ),
                 Panel(
+                    "Spans exported and dropped",
+                    "ops",
+                    [(rate("pop_spans_total", "result"), "{{result}}")],
+                    "While a collector hangs or is away they are dropped, and nothing else is.",
+                ),
+                Panel(
                     "Reconciliations, and agendas requeued",
                     "ops",
                     [

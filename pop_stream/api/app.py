@@ -54,6 +54,7 @@ from pop_stream.ports.dead_letters import DeadLetterStore
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.keys import KeyStore
+from pop_stream.ports.occurrences import OccurrenceStore
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.pullers import PullerReader
 from pop_stream.ports.queries import QueueQueries
@@ -96,6 +97,7 @@ class ApiPorts:
     stats: StatsReader
     pullers: PullerReader
     signals: SignalStore
+    occurrences: OccurrenceStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     examine: Callable[[], Awaitable[Sequence[str]]] = no_findings
@@ -128,7 +130,8 @@ def create_app(
     endpoints = _endpoints(ports, settings, metrics, document, timing)
     table = routes(endpoints)
     document.describe(table)
-    app = web.Application(middlewares=[around_requests(metrics)])
+    submitting = frozenset(route.path for route in table if route.submits)
+    app = web.Application(middlewares=[around_requests(metrics, submitting)])
     app.on_response_prepare.append(add_correlation_id)
     app.cleanup_ctx.append(endpoints.streams.run)
     app.on_shutdown.append(endpoints.streams.close)
@@ -269,6 +272,7 @@ def _schedules(
         schedules,
         ports.schedule_state,
         ports.publisher,
+        occurrences=ports.occurrences,
         topic=Topics(settings.topic_prefix).occasions,
         clock=ports.clock,
         body_reader=body_reader,

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from pop_stream.cli.agendas import valid
 from pop_stream.cli.calling import with_api
 from pop_stream.cli.files import instant, nested, pairs, read_content, value
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.api_models.schedules import CommandedSchedule
+    from pop_stream.api_models.schedules import CommandedSchedule, OccurrenceView
     from pop_stream.client.client import Client
     from pop_stream.client.definitions import DefinitionCalls, StoredDefinition
 
@@ -201,6 +202,8 @@ def _timing(app: typer.Typer) -> typer.Typer:
         """Show how far a schedule has come, and what of it runs or waits."""
         emit(with_api(lambda client: client.schedules.progress(schedule_id)))
 
+    _lists_occurrences(app)
+
     @app.command()
     def trigger(schedule_id: Id) -> None:
         """Submit an occurrence for now, whatever runs."""
@@ -208,6 +211,56 @@ def _timing(app: typer.Typer) -> typer.Typer:
 
     _pauses(app)
     return app
+
+
+def _lists_occurrences(app: typer.Typer) -> None:
+    @app.command()
+    def occurrences(
+        schedule_id: Id,
+        state: Annotated[
+            list[str] | None,
+            typer.Option(help="Only these: failed, skipped, buffered …; may be given again."),
+        ] = None,
+        first: Annotated[
+            str | None, typer.Option("--from", metavar="INSTANT", help="Nothing before it.")
+        ] = None,
+        before: Annotated[
+            str | None, typer.Option(metavar="INSTANT", help="`next` of the page before.")
+        ] = None,
+        limit: Annotated[int, typer.Option(min=1, max=500, help="Most to show.")] = 50,
+        as_json: JsonFlag = False,
+    ) -> None:
+        """Show what was due, latest first: with its runs, or why it was skipped."""
+        from pop_stream.api_models.schedules import OccurrenceSelection
+
+        chosen = valid(
+            OccurrenceSelection,
+            {
+                "state": state or [],
+                "nominal_from": instant(first) if first else None,
+                "nominal_before": instant(before) if before else None,
+                "limit": limit,
+            },
+        )
+        found = with_api(lambda client: client.schedules.occurrences(schedule_id, chosen))
+        if as_json:
+            emit(found)
+            return
+        rows = [
+            [one.local, one.state, one.reason or "", *_run_cells(one)] for one in found.items
+        ]
+        columns = ("local", "state", "skipped for", "agenda", "#attempt", "runs")
+        console().print(table(columns, rows))
+        if found.next:
+            typer.echo(f"more: --before {found.next.isoformat()}")
+
+
+def _run_cells(one: "OccurrenceView") -> list[str]:
+    """The latest run, and how many there are."""
+    if not one.runs:
+        return ["", "", "0"]
+    last = one.runs[0]
+    return [last.agenda_id, str(last.attempt), str(len(one.runs))]
 
 
 def _pauses(app: typer.Typer) -> None:

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definition
 from pop_stream.model.events.lifecycle import LifecycleEvent
-from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
+from pop_stream.model.events.occasions import OccasionEvent, ScheduleEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
 from pop_stream.model.events.scheduling import (
@@ -39,6 +39,7 @@ from pop_stream.settings import Settings
 _ROOT: Final = resource_folder("topics").parent
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
+_DECIDED: Final[Any] = ScheduleEvent | list[ScheduleEvent]
 _SUBMISSION: Final[Any] = Agenda | TEMPLATE_RUN | list[Agenda | TEMPLATE_RUN]  # type: ignore[valid-type]  # made at run time
 
 Schema = dict[str, Any]
@@ -80,6 +81,7 @@ def schemas() -> dict[str, Schema]:
         ),
         "occasions.json": _titled("What happened about a schedule", _of(OccasionEvent)),
         "timekeeper.json": _titled("Up to where a schedule has come", _of(ScheduleState)),
+        "schedule-events.json": _titled("What was decided of occurrences", _of(_DECIDED)),
         "controls.json": _titled("An attempt to stop", _of(AttemptStop)),
         "quota-usage.json": _titled("What waits and is on its way", _of(UsageEvent)),
         "poll-demand.json": _titled("What callers over HTTP want", carried(PollDemandEvent)),

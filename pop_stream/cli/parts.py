@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -23,28 +24,28 @@ def serve() -> None:
     """Serve the HTTP API and the web page, at POP_HTTP_HOST and POP_HTTP_PORT."""
     from pop_stream.composition.api import run_api
 
-    run_part(lambda settings, stop: run_api(settings, stop, on_url=typer.echo))
+    run_part("api", lambda settings, stop: run_api(settings, stop, on_url=typer.echo))
 
 
 def ingest() -> None:
     """Validate and place submissions, and carry what pullers report to the scheduler."""
     from pop_stream.composition.ingest import run_ingest
 
-    run_part(run_ingest)
+    run_part("ingest", run_ingest)
 
 
 def scheduler() -> None:
     """Decide which ready agendas are emitted next; several processes share the insights."""
     from pop_stream.composition.scheduler import run_scheduler
 
-    run_part(run_scheduler)
+    run_part("scheduler", run_scheduler)
 
 
 def rollup() -> None:
     """Fold the lifecycle of all agendas into summaries in Postgres."""
     from pop_stream.composition.rollup import run_rollup
 
-    run_part(run_rollup)
+    run_part("rollup", run_rollup)
 
 
 def pull(
@@ -77,23 +78,28 @@ def pull(
         )
         await puller.serve(stop)
 
-    run_part(body)
+    run_part("puller", body)
 
 
 COMMANDS: Final = (serve, ingest, scheduler, rollup, pull)
 
 
-def run_part(body: PartBody) -> None:
+def run_part(name: str, body: PartBody) -> None:
     """Run one part to its orderly end; an error is left to `main`, which exits non-zero.
 
     Args:
+        name: Of the part.
         body: What the part does until the event it is given is set.
+
+    Raises:
+        UsageError: If a variable has a value that cannot be.
     """
     import uvloop
 
     from pop_stream.operations import logging
     from pop_stream.operations.environment import load_settings
     from pop_stream.operations.lifetime import run_until_stopped
+    from pop_stream.telemetry.tracing import traced
 
     settings = load_settings()
     logging.configure(settings)
@@ -101,8 +107,20 @@ def run_part(body: PartBody) -> None:
     async def run(stop: asyncio.Event) -> None:
         await body(settings, stop)
 
-    _relax_garbage_collector()
-    uvloop.run(run_until_stopped(run))
+    with _usage_checked(traced(settings, name)):
+        _relax_garbage_collector()
+        uvloop.run(run_until_stopped(run))
+
+
+@contextmanager
+def _usage_checked(entered: AbstractContextManager[None]) -> Iterator[None]:
+    """Enter it; a ValueError of that says that a variable of this process is wrong."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(entered)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        yield
 
 
 def _relax_garbage_collector() -> None:

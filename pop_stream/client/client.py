@@ -12,6 +12,8 @@ from pop_stream.api_models.schedules import (
     Backfill,
     CommandedSchedule,
     NextInstants,
+    OccurrenceList,
+    OccurrenceSelection,
     ScheduleProgress,
 )
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview, SplitPreview
@@ -24,7 +26,7 @@ from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.pulls import PullCalls
 from pop_stream.client.stats import StatsCalls
-from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
+from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport, pairs
 from pop_stream.client.waits import OperationCalls, SignalCalls
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.model.schedule import Schedule
@@ -266,6 +268,32 @@ class ScheduleCalls(DefinitionCalls[Schedule]):
         """
         return await self._transport.read(
             ScheduleProgress, "schedules", schedule_id, "progress"
+        )
+
+    async def occurrences(
+        self, schedule_id: str, where: OccurrenceSelection | None = None
+    ) -> OccurrenceList:
+        """A page of what was due, latest first, with what became of it.
+
+        Args:
+            schedule_id: Of another customer's work nothing is listed.
+            where: Which, and how many; `nominal_before` is `next` of the page before.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiRefusedError: If a field of the filter is wrong; `issues` say which.
+            ApiError: If there is no answer.
+        """
+        chosen = where or OccurrenceSelection()
+        fields = chosen.model_dump(mode="json", exclude_defaults=True)
+        query = pairs(
+            {
+                name: [str(one) for one in value] if isinstance(value, list) else str(value)
+                for name, value in fields.items()
+            }
+        )
+        return await self._transport.read(
+            OccurrenceList, "schedules", schedule_id, "occurrences", query=query
         )
 
     async def trigger(self, schedule_id: str) -> CommandedSchedule:

@@ -29,6 +29,7 @@ from pop_stream.postgres.agendas import PostgresAgendas
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
+from pop_stream.postgres.occurrences import PostgresOccurrences
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.signals import PostgresSignals
@@ -141,6 +142,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             dead_letters=PostgresDeadLetters(pool),
             pullers=PostgresPullers(pool),
             signals=PostgresSignals(pool),
+            occurrences=PostgresOccurrences(pool),
             stats=PostgresStats(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),

@@ -17,12 +17,14 @@ from pop_stream.ports.publisher import Publisher
 from pop_stream.postgres.agendas import PostgresRetention
 from pop_stream.postgres.conditions import PostgresConditions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
+from pop_stream.postgres.occurrences import PostgresOccurrences
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.signals import PostgresSignals
 from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.reconciler.schedule import ReconciliationMetrics, schedule_reconciliation
 from pop_stream.rollup.dead_letters import store_dead_letters
 from pop_stream.rollup.metrics import RollupMetrics
+from pop_stream.rollup.occurrences import store_occurrences
 from pop_stream.rollup.retention import remove_expired, retention_from, schedule_retention
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings
@@ -67,6 +69,8 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             storing = store_dead_letters(settings, store=PostgresDeadLetters(pool), stop=stop)
             tasks.create_task(storing, name="dead-letters")
+            listing = store_occurrences(settings, store=PostgresOccurrences(pool), stop=stop)
+            tasks.create_task(listing, name="occurrences")
             watcher = ConditionWatcher(
                 settings, PostgresSignals(pool), PostgresConditions(pool), publish, WallClock()
             )

@@ -9,11 +9,12 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, Self
 
+import aiohttp
 from rich.markup import escape
 
 from pop_stream.composition.client import open_client
@@ -69,6 +70,7 @@ def _port_taken_message(wanted: int | None) -> str:
 
 _PULLER_GRACE: Final = timedelta(seconds=5)
 _READY_WITHIN_S: Final = 60.0
+_READY_POLL_S: Final = 0.1
 _SERVER_VARIABLES: Final = ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN")
 
 OnProgress = Callable[[str], None]
@@ -143,6 +145,28 @@ class Stack:
             msg = f"only servers started here can be taken down; unset {_SERVER_VARIABLES[0]}"
             raise UsageError(msg)
         return self._servers
+
+    async def replace(self, name: str, *, grace: timedelta) -> PartStatus:
+        """Stop a part in order and start a new process of it; returns once that is ready.
+
+        Parts other than the API say so only if the plan gives them a port for metrics.
+
+        Returns:
+            How the old process ended.
+
+        Raises:
+            CommandError: If the new one is not ready within a minute.
+        """
+        ended = await self.supervisor.replace(name, grace=grace)
+        port = self.supervisor.part(name).environment.get("POP_METRICS_PORT")
+        url = self.settings.api_url if name == "api" else port and f"http://127.0.0.1:{port}"
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                await _until_ready(url)
+        except TimeoutError:
+            msg = f"{name} was not ready again within {_READY_WITHIN_S:g} s; its log is in "
+            raise CommandError(msg + str(self.supervisor.logs)) from None
+        return ended
 
     async def failed(self) -> Exception:
         """Wait until a server ends or a part is given up, and return which and why."""
@@ -275,6 +299,18 @@ async def failing_with(stack: Stack) -> AsyncIterator[None]:
             watching.cancel()
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
+
+
+async def _until_ready(url: str | None) -> None:
+    if not url:
+        return
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with session.get(f"{url}/readyz") as answer:
+                    if answer.ok:
+                        return
+            await asyncio.sleep(_READY_POLL_S)  # it is another process
 
 
 async def _server_failed(servers: DevServers) -> DevServerError:

@@ -153,8 +153,12 @@ class Supervisor:
         """Where a part's output goes."""
         return self.logs / f"{name}.log"
 
+    def part(self, name: str) -> Part:
+        """A part as it was last started."""
+        return self._supervised[name].part
+
     def status(self) -> Mapping[str, PartStatus]:
-        """What is known about every part, in order of start."""
+        """What is known about every part, in order of its first start."""
         return {name: supervised.status for name, supervised in self._supervised.items()}
 
     async def start(self, part: Part) -> None:
@@ -163,9 +167,8 @@ class Supervisor:
         Raises:
             CommandError: If a part of that name runs.
         """
-        known = self._supervised.pop(part.name, None)
+        known = self._supervised.get(part.name)
         if known is not None and known.task is not None and not known.task.done():
-            self._supervised[part.name] = known
             msg = f"{part.name} is started already"
             raise CommandError(msg)
         process = await self._spawn(part)
@@ -207,6 +210,17 @@ class Supervisor:
             await asyncio.wait(keepers)
         for task in keepers:
             task.result()
+
+    async def replace(self, name: str, *, grace: timedelta) -> PartStatus:
+        """Stop a part as `stop` does, then start it as a new process.
+
+        Returns:
+            How the old process ended: by an exit code of -9 if the grace was too short.
+        """
+        await self.stop(name, grace=grace)
+        ended = self._supervised[name].status
+        await self.start(self.part(name))
+        return ended
 
     async def stop_all(self) -> None:
         """Stop everything, the stage that was started last first."""

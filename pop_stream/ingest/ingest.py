@@ -209,6 +209,8 @@ class Ingest:
         await publish_until_acknowledged(
             self._publisher, [*lifecycle, *ready, *batch.dead_letters]
         )
+        for span, refused in batch.spans:
+            span.end(error_type=refused)
         if self._quota_gossip is not None and self._has_quotas:
             self._quota_gossip.quota_ledger.mark_processed(ends)
         if batch.dead_letters:

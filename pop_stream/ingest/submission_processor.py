@@ -7,8 +7,9 @@ whoever reads the agenda, and one dead letter for the record, with what is wrong
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
@@ -39,9 +40,14 @@ from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.admission import Admission, Standing, Submission
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.rankers import RankFunction
+from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
 from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
+from pop_stream.telemetry import tracing
+
+if TYPE_CHECKING:
+    from pop_stream.telemetry.spans import SubmitSpan
 
 _ID: Final[TypeAdapter[str]] = TypeAdapter(Id)
 _OWN_ID: Final[TypeAdapter[str]] = TypeAdapter(OwnId)
@@ -187,11 +193,14 @@ class BatchResult:
         lifecycle: `agenda.accepted` and `agenda.refused`, in order.
         routed: By insight, in order.
         dead_letters: Records for the dead letters.
+        spans: Of records that are traced, with why something of each was refused; to be ended
+            once all is published.
     """
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
     routed: dict[str, list[EncodedAgenda]] = field(default_factory=dict)
     dead_letters: list[Record] = field(default_factory=list)
+    spans: "list[tuple[SubmitSpan, str]]" = field(default_factory=list)
 
 
 class SubmissionProcessor:
@@ -258,6 +267,25 @@ class SubmissionProcessor:
             now: The present instant.
             sender: Who sent it, or why that is not known: then all of it is refused.
         """
+        trace, submit = _trace_of(record), None
+        if (spans := tracing.active()) is not None and not _has_span(record):
+            attributes = partial(_attributes_of, record)
+            submit = spans.begin_submit(trace, attributes, over_http=False)
+            trace = submit.trace if submit else trace
+        refused = self._add(result, record, trace, now=now, sender=sender)
+        if submit is not None:
+            result.spans.append((submit, refused))
+
+    def _add(
+        self,
+        result: BatchResult,
+        record: ConsumedRecord,
+        trace: Trace | None,
+        *,
+        now: datetime,
+        sender: Principal | PopStreamError,
+    ) -> str:
+        """As `add`, by a trace; why of what was refused of it, empty if nothing was."""
         try:
             if isinstance(sender, PopStreamError):
                 raise sender
@@ -265,11 +293,11 @@ class SubmissionProcessor:
         except PopStreamError as error:
             reason = (error.code, str(error))
             result.dead_letters.append(self._dead_letter(record, reason, (), now))
-            return
+            return error.code
         issues_found = ValidationIssues(of=len(bodies))
         for index, body in enumerate(bodies):
             try:
-                self._accept(result, record, index, (body, sender), now)
+                self._accept(result, record, index, (body, sender, trace), now)
             except ForbiddenError as error:
                 # No event: it would stand in the agenda of the one who was named.
                 issues_found.add_forbidden(index, error)
@@ -283,16 +311,18 @@ class SubmissionProcessor:
                 record, issues_found.reason, issues_found.issues, now, sender.customer_id
             )
             result.dead_letters.append(letter)
+            return issues_found.reason[0]
+        return ""
 
     def _accept(
         self,
         result: BatchResult,
         record: ConsumedRecord,
         index: int,
-        sent: tuple[bytes, Principal],
+        sent: tuple[bytes, Principal, Trace | None],
         now: datetime,
     ) -> None:
-        body, sender = sent
+        body, sender, trace = sent
         if sender is not ANYONE:
             # First, for any other refusal becomes an event of the customer that is named.
             named = string_fields(body, "customer_id").get("customer_id")
@@ -302,7 +332,7 @@ class SubmissionProcessor:
             sender,
             new_id=lambda: id_from_position(record, index),
             suggested_id=id_from_key(record, index),
-            trace=_trace_of(record),
+            trace=trace,
             standing=self._standing(record),
             at=now,
         )
@@ -382,6 +412,23 @@ def _bodies(value: bytes | None) -> list[bytes]:
         )
         raise UnreadableRecordError(msg)
     return [bytes(body) for body in bodies]
+
+
+def _has_span(record: ConsumedRecord) -> bool:
+    """Whether the API had it first, which made its span if it was to have one."""
+    return any(name == DEFINITIONS_VERSION_HEADER for name, _ in record.headers or ())
+
+
+def _attributes_of(record: ConsumedRecord) -> dict[str, str | int]:
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "submit",
+        "messaging.destination.name": record.topic,
+        "messaging.destination.partition.id": str(record.partition),
+        "messaging.kafka.offset": record.offset,
+        "messaging.message.body.size": len(record.value or b""),
+    }
 
 
 def _trace_of(record: ConsumedRecord) -> Trace | None:

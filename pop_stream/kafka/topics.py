@@ -146,6 +146,11 @@ class Topics:
         return f"{self.prefix}timekeeper"
 
     @property
+    def schedule_events(self) -> str:
+        """What was decided about occurrences of schedules; public."""
+        return f"{self.prefix}schedule-events"
+
+    @property
     def dead_letters(self) -> str:
         """Records of public topics that no part could use, and agendas that failed for good."""
         return f"{self.prefix}dead-letters"

@@ -350,12 +350,26 @@ def _occasion(
 
 _STAMP: Final = re.compile(r"^(.+)\.\d{8}T\d{6}Z(~[a-z]\d+)?$")
 
+OccurrenceKind = Literal["scheduled", "triggered", "backfilled"]
+
 
 def schedule_of(agenda_id: str) -> str | None:
     """The id of the schedule whose occurrence an agenda is by its id; None if it is none."""
     named, mark, customer_id = agenda_id.partition("@")
     found = _STAMP.match(named)
     return f"{found[1]}{mark}{customer_id}" if found else None
+
+
+def kind_of(agenda_id: str) -> OccurrenceKind:
+    """What an occurrence came from, by the id of its agenda."""
+    found = _STAMP.match(agenda_id.partition("@")[0])
+    match found and found[2] and found[2][1]:
+        case "t":
+            return "triggered"
+        case "b":
+            return "backfilled"
+        case _:
+            return "scheduled"
 
 
 def _customer_of(body: Mapping[str, object]) -> object:

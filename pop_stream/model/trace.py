@@ -1,8 +1,9 @@
 """What ties an agenda to the request it came from: W3C trace context and a correlation id.
 
 It travels as headers over HTTP and on records of `pop.submissions`, then in the agenda itself,
-so that retries, reruns and every handler have it. We make no spans of our own and hand on what
-came in.
+so that retries, reruns and every handler have it. Where the entry point makes a span of the
+submission (see `pop_stream.telemetry.spans`), the agenda keeps that span as its parent; else
+what came in.
 
 Source: https://www.w3.org/TR/trace-context/, sections 3.2 and 3.3.
 """
@@ -83,6 +84,11 @@ class Trace(BaseModel):
         return self.traceparent.split("-")[1] if self.traceparent else None
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether those who had it before record their spans, and ask others to."""
+        return self.traceparent is not None and int(self.traceparent[-2:], 16) & 1 == 1
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """As headers, of HTTP or of a record."""
         fields = {
@@ -91,6 +97,13 @@ class Trace(BaseModel):
             CORRELATION: self.correlation_id,
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """The same without the correlation id, for who knows nothing of that."""
+        headers = dict(self.headers)
+        headers.pop(CORRELATION, None)
+        return headers
 
     @staticmethod
     def of(headers: Mapping[str, str]) -> "Trace | None":

@@ -107,13 +107,14 @@ def configure(
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-_CLIENTS: Final = ("aiokafka", "confluent_kafka")
+_CLIENTS: Final = ("aiokafka", "confluent_kafka", "opentelemetry")
 
 
 class _RepeatFilter(logging.Filter):
     """Passes a library's message once a minute, and as a warning where it retries.
 
-    A client tells of every attempt to reach a broker that is away: several a second, of each.
+    A client tells of every attempt to reach a broker that is away, several a second, of each;
+    an exporter of spans of every batch that a collector does not take.
     """
 
     def __init__(self) -> None:

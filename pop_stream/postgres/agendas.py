@@ -176,6 +176,7 @@ KEPT_LETTER_BYTES: Final = 2 * 1024**3
 _PULLERS_SQL: Final = load_queries("pullers")
 _LETTERS_SQL: Final = load_queries("dead_letters")
 _STATS_SQL: Final = load_queries("stats")
+_OCCURRENCES_SQL: Final = load_queries("occurrences")
 _BATCH_PAUSE_S: Final = 0.02
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -262,12 +263,21 @@ class PostgresRetention:
 
     async def remove_stats(self, before: datetime, *, dry_run: bool = False) -> int:
         """Remove what was counted in hours before an instant; how many rows."""
+        return await self._remove_aged(_STATS_SQL, before, dry_run=dry_run)
+
+    async def remove_occurrences(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove decisions made before an instant of which no agenda is left; how many."""
+        return await self._remove_aged(_OCCURRENCES_SQL, before, dry_run=dry_run)
+
+    async def _remove_aged(
+        self, queries: Mapping[str, str], before: datetime, *, dry_run: bool
+    ) -> int:
         removed = 0
         async with acquire_connection(self._pool) as connection:
             if dry_run:
-                return int(await connection.fetchval(_STATS_SQL["count_aged"], before))
+                return int(await connection.fetchval(queries["count_aged"], before))
             while some := affected(
-                await connection.execute(_STATS_SQL["delete_aged"], before, BATCH)
+                await connection.execute(queries["delete_aged"], before, BATCH)
             ):
                 removed += some
         return removed

@@ -38,6 +38,7 @@ from pop_stream.puller.reporting.reporter import Reporter
 from pop_stream.settings import Settings
 from pop_stream.telemetry.process import part_registry
 from pop_stream.telemetry.server import serve_metrics
+from pop_stream.telemetry.tracing import traced
 
 # The client goes on trying by itself; an earlier timeout here would write records twice.
 _ACKNOWLEDGED_WITHIN: Final = timedelta(seconds=60)
@@ -100,8 +101,12 @@ class Puller:
 
         Call it from the main thread of a program without an event loop. A thread that runs
         a handler cannot be ended from outside: the process lives until the handler returns.
+
+        Raises:
+            ValueError: If tracing is on and the extra `otel` is missing, or as in `serve`.
         """
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        with traced(self._settings, "puller"), runner:
             runner.run(self._serve_until_signal())
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -136,6 +141,7 @@ class Puller:
                 background.create_task(parts.reporter.run()),
                 background.create_task(parts.renewer.run()),
                 background.create_task(self._controls(parts.executor).run()),
+                *(background.create_task(work()) for work in self.handlers.works),
             ]
             try:
                 await self._pull(stop, parts.claim_context, parts.executor)

@@ -14,7 +14,8 @@ but reads waits for it.
 batches by any of the processes, never what has not ended, and never before its events have
 left Kafka. Webhooks are enqueued by the fold itself and sent by `pop_stream.webhooks`.
 
-`dead_letters` brings what is in `pop.dead-letters` and `pop.dead-webhooks` into the database.
+`dead_letters` brings what is in `pop.dead-letters` and `pop.dead-webhooks` into the database,
+`occurrences` what `pop.schedule-events` tells of schedules; both by `storing`.
 
 Any number of processes share the partitions. Start with `Rollup.run`.
 """

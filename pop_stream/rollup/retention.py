@@ -48,6 +48,10 @@ class RetentionStore(Protocol):
         """Remove what was counted in hours before an instant; how many rows."""
         ...
 
+    async def remove_occurrences(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove decisions made before an instant of which no agenda is left; how many."""
+        ...
+
 
 def retention_from(settings: Settings) -> Retention:
     """The spans that the settings name."""
@@ -70,9 +74,11 @@ async def remove_expired(
     letters = await store.remove_dead_letters(now - retention.dead_letters, dry_run=dry_run)
     pullers = await store.remove_silent_pullers(now - _SILENCE, dry_run=dry_run)
     hours = await store.remove_stats(now - retention.stats, dry_run=dry_run)
+    kept = max(retention.succeeded, retention.failed, retention.stopped, retention.refused)
+    decisions = await store.remove_occurrences(now - kept, dry_run=dry_run)
     by_state = {state.value: count for state, count in removed.items()}
     rows = {"webhooks": webhooks, "dead_letters": letters, "pullers": pullers, "stats": hours}
-    return {**by_state, **rows}
+    return {**by_state, **rows, "occurrences": decisions}
 
 
 async def schedule_retention(

@@ -16,9 +16,9 @@ the partition of each emitted agenda.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 from msgspec import Raw
@@ -49,6 +49,10 @@ from pop_stream.scheduler.insight import OwnedInsight, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.metrics import RoundMetrics
 from pop_stream.scheduler.state.row_format import JournaledRound
+from pop_stream.telemetry import tracing
+
+if TYPE_CHECKING:
+    from pop_stream.telemetry.spans import Spans
 
 PART: Final = "scheduler"
 """The scheduler's name in its consumer group, client ids and dead letters."""
@@ -77,16 +81,43 @@ def emitted_records(
     topic = topics.insight(owned.insight_id, group_type)
     is_shared = group_type == "share"
     assigned = owned.scheduler.assign_partitions(chosen, partitions, now.timestamp())
+    emitted = [_emitted_agenda(owned, one, at) for one in chosen]
+    if (spans := tracing.active()) is not None:
+        _record_waits(spans, owned, chosen, emitted)
     return [
         Record(
             topic,
             one.agenda_id.encode(),
-            encode(_emitted_agenda(owned, one, at)),
+            encode(one),
             partition,
             own_batch=is_shared,
         )
-        for one, partition in zip(chosen, assigned, strict=True)
+        for one, partition in zip(emitted, assigned, strict=True)
     ]
+
+
+def _record_waits(
+    spans: "Spans",
+    owned: OwnedInsight,
+    chosen: Sequence[ChosenAgenda],
+    emitted: Sequence[EmittedAgenda],
+) -> None:
+    """Record the waits of first attempts; those of later ones are no wait for a turn only."""
+    for position, (choice, one) in enumerate(zip(chosen, emitted, strict=True), start=1):
+        if choice.attempt > 1:
+            continue
+        is_due = choice.wait_s is not None
+        since = one.emitted_at - timedelta(seconds=choice.wait_s or 0.0)
+        attributes = {
+            "pop_stream.round.position": position,
+            "pop_stream.round.size": len(chosen),
+            "pop_stream.insight.ready": owned.backlog.ready,
+            "pop_stream.insight.in_flight": owned.backlog.in_flight,
+            "pop_stream.was_held": not is_due,
+        }
+        spans.record_wait(
+            one, since=since if is_due else one.accepted_at, attributes=attributes
+        )
 
 
 def emitted_events(

@@ -32,6 +32,12 @@ UNWRITABLE_RECORDS: Final = Counter(
 DEAD_LETTERS: Final = Counter(
     "pop_dead_letters", "Dead letters that this process made.", ["part"], registry=None
 )
+SPANS: Final = Counter(
+    "pop_spans",
+    "Spans that ended here: exported, export_failed, or dropped as the queue was full.",
+    ["result"],
+    registry=None,
+)
 EVENT_LOOP_DELAY: Final = Histogram(
     "pop_event_loop_delay_seconds",
     "How much later than asked for the event loop called, four times a second.",
@@ -72,7 +78,7 @@ OUTBOX_AGES: Final = OutboxAges()
 
 def register_process_metrics(registry: CollectorRegistry) -> None:
     """Show what this process counts, its processor time and memory among it."""
-    for one in (UNREADABLE_RECORDS, UNWRITABLE_RECORDS, DEAD_LETTERS, EVENT_LOOP_DELAY):
+    for one in (UNREADABLE_RECORDS, UNWRITABLE_RECORDS, DEAD_LETTERS, SPANS, EVENT_LOOP_DELAY):
         registry.register(one)
     registry.register(ConsumerProgressCollector())
     registry.register(OUTBOX_AGES)

@@ -1,11 +1,12 @@
 """The part that owns schedules: reads their events, fires them when due, writes their rows."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
 import structlog
+from msgspec.structs import asdict
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import OffsetCommitter
@@ -16,9 +17,16 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import decode_occasion, decode_schedule_state, encode
-from pop_stream.model.events.occasions import ScheduleState
+from pop_stream.model.events.occasions import (
+    OccurrenceBuffered,
+    OccurrenceFired,
+    OccurrenceSkipped,
+    ScheduleEvent,
+    ScheduleState,
+)
 from pop_stream.model.events.schema_version import checked_value
 from pop_stream.model.partitioning import partition_of
+from pop_stream.model.schedule import Occurrence
 from pop_stream.policy.ingress.admission import Admission
 from pop_stream.policy.schedules.keeper import Firing, ScheduleKeeper, merged
 from pop_stream.ports.clock import Clock
@@ -34,6 +42,9 @@ _POLL_S: Final = 0.5
 """How long nobody looks at definitions, or whether it is to stop, while nothing is due."""
 
 _MAX_RECORDS: Final = 500
+
+_FRAME_EVENTS: Final = 500
+"""Decisions of one record; some 300 bytes each."""
 
 _log = structlog.get_logger()
 
@@ -180,13 +191,57 @@ class Timekeeper:
             return
         records = await self._records.of(firing, self._clock.now())
         await publish_until_acknowledged(self._publisher, records)
-        # After them: a crash in between fires again, and loses nothing.
+        reported = await decision_records(
+            self._publisher, self._topics.schedule_events, firing, self._clock.now()
+        )
+        await publish_until_acknowledged(self._publisher, reported)
+        # After them: a crash in between fires and tells again, and loses nothing.
         rows = [self._row(name, state) for name, state in firing.rows.items()]
         await publish_until_acknowledged(self._publisher, rows)
 
     def _row(self, schedule_id: str, state: ScheduleState | None) -> Record:
         value = None if state is None else encode(state)
         return Record(self._topics.timekeeper, schedule_id.encode(), value)
+
+
+async def decision_records(
+    publisher: Publisher, topic: str, firing: Firing, now: datetime
+) -> list[Record]:
+    """What was decided about occurrences, in frames; those of a schedule in their order.
+
+    Args:
+        publisher: Knows the partitions.
+        topic: `pop.schedule-events`, with its prefix.
+        firing: The decisions.
+        now: When they were made.
+    """
+    partitions = await publisher.partitions(topic)
+    by_partition: dict[int, list[ScheduleEvent]] = {}
+    for event in _reported(firing, now):
+        partition = partition_of(event.schedule_id.encode(), partitions)
+        by_partition.setdefault(partition, []).append(event)
+    return [
+        Record(topic, some[0].schedule_id.encode(), encode(some), partition)
+        for partition, events in by_partition.items()
+        for start in range(0, len(events), _FRAME_EVENTS)
+        for some in (events[start : start + _FRAME_EVENTS],)
+    ]
+
+
+def _reported(firing: Firing, now: datetime) -> Iterator[ScheduleEvent]:
+    for schedule, passed in firing.passed_over:
+        agenda_id = Occurrence(schedule, passed.nominal, None, None).agenda_id
+        buffered = OccurrenceBuffered(
+            schedule_id=schedule.id, agenda_id=agenda_id, nominal=passed.nominal, at=now
+        )
+        if passed.reason is None:
+            yield buffered
+        else:
+            yield OccurrenceSkipped(**asdict(buffered), reason=passed.reason)
+    for one in firing.occurrences:
+        yield OccurrenceFired(
+            schedule_id=one.schedule.id, agenda_id=one.agenda_id, nominal=one.nominal, at=now
+        )
 
 
 class _Assignment(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped

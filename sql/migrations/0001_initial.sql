@@ -394,6 +394,23 @@ comment on column definition_versions.body is 'Null: it was deleted.';
 create index definition_versions_unpublished on definition_versions (number)
 where published_at is null;
 
+-- What was decided about each occurrence of a schedule, as pop.schedule-events tells it. What became
+-- of the agenda is in its own row.
+create table occurrences (
+    schedule_id text        not null,
+    nominal_at  timestamptz not null,
+    agenda_id   text        not null,
+    decision    text        not null,
+    reason      text,
+    decided_at  timestamptz not null,
+    constraint occurrences_pkey primary key (schedule_id, nominal_at, agenda_id),
+    constraint occurrences_decision_known check (decision in ('fired', 'buffered', 'skipped'))
+);
+
+comment on column occurrences.agenda_id is 'Also of one that was skipped, and so has no agenda.';
+
+create index occurrences_by_age on occurrences (decided_at);
+
 -- API keys: who may call. A secret is stored as its SHA-256 alone: it is random and long, so that
 -- nothing can be guessed from its hash.
 create table api_keys (

@@ -37,6 +37,7 @@ from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
 from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.occurrences import PostgresOccurrences
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.pullers import PostgresPullers
 from pop_stream.postgres.signals import PostgresSignals
@@ -119,6 +120,7 @@ async def served(settings: Settings, *, acknowledge_timeout: timedelta) -> Async
             audit=PostgresAuditLog(pool),
             dead_letters=PostgresDeadLetters(pool),
             signals=PostgresSignals(pool),
+            occurrences=PostgresOccurrences(pool),
             stats=PostgresStats(pool),
             pullers=PostgresPullers(pool),
         )

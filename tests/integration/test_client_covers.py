@@ -249,6 +249,8 @@ async def _schedules(client):
     shown = await client.schedules.progress("tick")
     assert (shown.status, shown.fired, shown.last) == ("scheduled", 0, None)
     yield "getScheduleProgress"
+    assert (await client.schedules.occurrences("tick")).items == ()
+    yield "listOccurrences"
     assert (await client.schedules.trigger("tick")).occurrences == 1
     yield "triggerSchedule"
     assert (await client.schedules.resume("tick")).schedule_id == "tick"

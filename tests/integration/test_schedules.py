@@ -24,7 +24,10 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.events.codec import decode_schedule_state
 from pop_stream.model.schedule import Schedule, nominal_of
+from pop_stream.ports.occurrences import OccurrenceFilter
 from pop_stream.ports.publisher import Record
+from pop_stream.postgres.occurrences import PostgresOccurrences
+from pop_stream.postgres.pool import open_pool
 from pop_stream.puller import Puller
 
 PATIENCE_S = 60
@@ -106,6 +109,18 @@ async def until_state(world, fits, schedule_id="tick@acme"):
     return state
 
 
+async def until_listed(world, *states):
+    """The occurrences of tick once some are in each of the states."""
+    wanted = OccurrenceFilter("tick@acme")
+    async with within(PATIENCE_S), open_pool(world.settings) as pool:
+        store = PostgresOccurrences(pool)
+        while True:
+            found = (await store.page(wanted, limit=500)).occurrences
+            if {*states} <= {one.state for one in found}:
+                return found
+            await asyncio.sleep(0.05)
+
+
 async def test_while_one_runs_the_next_is_skipped_and_its_end_lets_the_next_start(world):
     seen = Seen(world.settings)
     seen.free.clear()
@@ -116,6 +131,12 @@ async def test_while_one_runs_the_next_is_skipped_and_its_end_lets_the_next_star
         assert len(seen.runs) == 1
         seen.free.set()
         await seen.until(3)
+        listed = await until_listed(world, "succeeded", "skipped")
+    assert all(one.reason == "overlap" for one in listed if one.state == "skipped")
+    [run] = listed[-1].runs
+    assert (listed[-1].state, run.attempt) == ("succeeded", 1)
+    gaps = {later.nominal - one.nominal for one, later in pairwise(reversed(listed))}
+    assert gaps == {timedelta(seconds=1)}, "every instant is listed"
     assert seen.instants[1] - seen.instants[0] >= timedelta(seconds=3)
 
 

@@ -21,6 +21,7 @@ from fakes import (
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
+from memory_occurrences import MemoryOccurrences
 from memory_pullers import MemoryPullers
 from memory_signals import MemorySignals
 from memory_summaries import MemorySummaries
@@ -39,6 +40,7 @@ from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
+from pop_stream.ports.occurrences import OccurrenceStore
 from pop_stream.ports.stats import StatsQuery, StatsSum
 from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
 from pop_stream.settings import Settings
@@ -159,6 +161,7 @@ class ApiUnderTest:
     audit: MemoryKeys
     letters: MemoryDeadLetters
     pullers: MemoryPullers
+    occurrences: OccurrenceStore
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -232,6 +235,7 @@ def ports() -> ApiPorts:
         dead_letters=MemoryDeadLetters(),
         pullers=MemoryPullers(),
         signals=MemorySignals(),
+        occurrences=MemoryOccurrences(summaries.agendas),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -264,6 +268,7 @@ async def open_api(
             behind.audit,
             behind.dead_letters,
             behind.pullers,
+            behind.occurrences,
         )
 
 

@@ -1,4 +1,4 @@
-"""Audits what `requirements.lock` names for known vulnerabilities: `make audit`.
+"""Audits what the lock file of all extras names for known vulnerabilities: `make audit`.
 
 Exits with 1 if one is known. What could not be looked up, as without a network, is said loudly
 and is no success; with `--strict` it is a failure.
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LOCK = Path(__file__).parents[2] / "requirements.lock"
+LOCK = Path(__file__).parents[2] / "requirements-integrations.lock"
 COMMAND = (
     *(str(Path(sys.executable).with_name("pip-audit")), "--disable-pip", "--require-hashes"),
     *("--requirement", str(LOCK), "--format", "json", "--progress-spinner", "off"),

@@ -94,13 +94,17 @@ async def parts(settings, *runs):
         yield
 
 
+LONGEST_SESSION = timedelta(seconds=80)
+"""The scheduler takes no session that is longer than its requests may last."""
+
+
 @asynccontextmanager
 async def running_ledger_world(settings, folder, insight, kind=LedgerWorld):
     """Topics, a schema and one insight in force; no part runs yet."""
     known = settings.model_copy(
         update={
             "scheduler_data": folder / "table",
-            "session_timeout": scaled(timedelta(seconds=6)),
+            "session_timeout": min(scaled(timedelta(seconds=6)), LONGEST_SESSION),
         }
     )
     await migrate(known.postgres_dsn.get_secret_value())

@@ -52,10 +52,12 @@ def run_of(
     *operations: Mapping[str, object],
     threads: Executor | None = None,
     earlier: PriorResults | None = None,
+    **fields: object,
 ) -> AgendaRun:
     one = emitted(*operations)
     tools = run_context(handlers, threads or ThreadPoolExecutor(1))
-    return AgendaRun(one, parse_agenda(bytes(one.agenda)), tools, earlier)
+    agenda = json.loads(bytes(one.agenda)) | fields
+    return AgendaRun(one, parse_agenda(json.dumps(agenda).encode()), tools, earlier)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.parameters import read_query
@@ -19,16 +19,21 @@ from pop_stream.api_models.schedules import (
     NextInstant,
     NextInstants,
     NextQuery,
+    OccurrenceList,
+    OccurrenceRunView,
+    OccurrenceSelection,
+    OccurrenceView,
     ScheduleProgress,
 )
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.occasions import ScheduleAction, ScheduleCommanded, ScheduleState
-from pop_stream.model.schedule import Schedule, nominal_of
+from pop_stream.model.schedule import Schedule, kind_of, nominal_of
 from pop_stream.model.tenancy import display_id
 from pop_stream.model.trigger import zone_of
 from pop_stream.policy.schedules.plan import MAX_BACKFILL, backfilled, status
 from pop_stream.ports.clock import Clock
+from pop_stream.ports.occurrences import OccurrenceFilter, OccurrenceStore, StoredOccurrence
 from pop_stream.ports.publisher import Publisher, Record
 
 StateOf = Callable[[str], ScheduleState | None]
@@ -42,17 +47,19 @@ class ScheduleEndpoints:
         schedules: As they are defined now.
         state_of: Where each has come to, a moment ago.
         publisher: Of commands.
+        occurrences: What was decided about each, and what became of it.
         topic: `pop.occasions`, with its prefix.
         clock: For what is next.
         body_reader: Reads requests' bodies.
     """
 
-    def __init__(  # every port it needs, named once
+    def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
         schedules: DefinitionEndpoints,
         state_of: StateOf,
         publisher: Publisher,
         *,
+        occurrences: OccurrenceStore,
         topic: str,
         clock: Clock,
         body_reader: BodyReader,
@@ -60,6 +67,7 @@ class ScheduleEndpoints:
         self._schedules = schedules
         self._state_of = state_of
         self._publisher = publisher
+        self._occurrences = occurrences
         self._topic = topic
         self._clock = clock
         self._body_reader = body_reader
@@ -99,6 +107,21 @@ class ScheduleEndpoints:
             waiting=tuple(map(nominal_of, state.waiting)),
         )
         return json_response(shown, status=HTTPStatus.OK)
+
+    async def get_occurrences(self, request: web.Request) -> web.Response:
+        """A page of what was due, latest first; of others' work nothing is listed."""
+        chosen = read_query(request, OccurrenceSelection, many=frozenset({"state"}))
+        schedule, principal = await self._find(request), principal_of(request)
+        whose = schedule.owner or schedule.submission.get("customer_id")
+        if not principal.is_operator and whose != principal.customer_id:
+            return json_response(OccurrenceList(items=(), next=None), status=HTTPStatus.OK)
+        wanted = OccurrenceFilter(
+            schedule.id, chosen.state, chosen.nominal_from, chosen.nominal_before
+        )
+        page = await with_timeout(self._occurrences.page(wanted, limit=chosen.limit))
+        items = [_view(one, schedule, principal.customer_id) for one in page.occurrences]
+        listed = OccurrenceList(items=tuple(items), next=page.next)
+        return json_response(listed, status=HTTPStatus.OK)
 
     async def post_trigger(self, request: web.Request) -> web.Response:
         """Submit an occurrence for now, whatever runs."""
@@ -161,3 +184,26 @@ class ScheduleEndpoints:
             occurrences=len(occurrences),
         )
         return json_response(shown, status=HTTPStatus.ACCEPTED)
+
+
+def _view(one: StoredOccurrence, schedule: Schedule, seen_by: str | None) -> OccurrenceView:
+    return OccurrenceView(
+        nominal=one.nominal,
+        local=one.nominal.astimezone(zone_of(schedule.timezone)).isoformat(),
+        state=one.state,
+        reason=one.reason,
+        runs=tuple(
+            OccurrenceRunView(
+                agenda_id=display_id(run.agenda_id, seen_by),
+                kind=kind_of(run.agenda_id),
+                state=run.state,
+                attempt=run.attempt,
+                submitted_at=run.submitted_at,
+                accepted_at=run.accepted_at,
+                started_at=run.started_at,
+                ended_at=run.ended_at,
+                message=run.message,
+            )
+            for run in one.runs
+        ),
+    )

@@ -3,12 +3,15 @@
 import re
 import uuid
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
 
 from pop_stream.model.trace import CORRELATION_PATTERN, Trace
+
+if TYPE_CHECKING:
+    from pop_stream.telemetry.spans import SubmitSpan
 
 HEADER: Final = "X-Correlation-Id"
 
@@ -17,6 +20,9 @@ PATTERN: Final = CORRELATION_PATTERN
 
 _TRACE: Final = ContextVar[Trace | None]("trace", default=None)
 """Of the request that this task serves."""
+
+_SPAN: Final = ContextVar["SubmitSpan | None"]("submit_span", default=None)
+"""Likewise."""
 
 _VALID: Final = re.compile(PATTERN)
 _KEY: Final = web.RequestKey("correlation_id", str)
@@ -37,12 +43,30 @@ def bind_correlation(request: web.BaseRequest) -> None:
     headers = {name.lower(): value for name, value in request.headers.items()}
     known = correlation_id(request)
     trace = Trace.of({**headers, HEADER.lower(): known})
-    _TRACE.set(trace)
     # A connection's next request runs in the same context.
+    _TRACE.set(trace)
+    _SPAN.set(None)
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(correlation_id=known)
     if trace is not None and trace.trace_id is not None:
         structlog.contextvars.bind_contextvars(trace_id=trace.trace_id)
+
+
+def current_trace() -> Trace | None:
+    """Where the present request came from."""
+    return _TRACE.get()
+
+
+def bind_span(span: "SubmitSpan") -> None:
+    """Let what this task submits and logs from here on be of the span of its request."""
+    _SPAN.set(span)
+    _TRACE.set(span.trace)
+    structlog.contextvars.bind_contextvars(trace_id=span.trace.trace_id)
+
+
+def current_span() -> "SubmitSpan | None":
+    """The span of the present request; None if it is not sampled."""
+    return _SPAN.get()
 
 
 def trace_headers() -> tuple[tuple[str, bytes], ...]:

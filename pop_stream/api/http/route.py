@@ -69,6 +69,7 @@ class Route:
         media_types: What a body may be said to be.
         query: Parameters of its query; any other is refused.
         headers: It heeds these, besides those that every route does.
+        submits: Whether agendas come in by it, so that traces begin with it.
         access: What it asks of its caller; there is no default, so none is forgotten.
     """
 
@@ -84,6 +85,7 @@ class Route:
     media_types: tuple[str, ...] = (JSON,)
     query: tuple[QueryParameter, ...] = ()
     headers: tuple[QueryParameter, ...] = ()
+    submits: bool = False
     access: Access = field(kw_only=True)
 
     @property

@@ -7,7 +7,7 @@ It counts what it served, for Prometheus.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Final
 
@@ -17,10 +17,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from yarl import URL
 
 from pop_stream.api.http import problems
-from pop_stream.api.http.correlation import HEADER, bind_correlation, correlation_id
+from pop_stream.api.http.correlation import (
+    HEADER,
+    bind_correlation,
+    bind_span,
+    correlation_id,
+    current_trace,
+)
 from pop_stream.api.http.problems import from_malformed
 from pop_stream.model.errors import PopStreamError
 from pop_stream.settings import Settings
+from pop_stream.telemetry import tracing
 from pop_stream.telemetry.process import event_loop_watched, register_process_metrics
 from pop_stream.telemetry.server import render_metrics
 
@@ -202,10 +209,16 @@ _HEADERS_TIMEOUT: Final = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 )
 _NO_SNIFF: Final = "X-Content-Type-Options"
+_FIRST_ERROR: Final = 400
 
 
-def around_requests(metrics: Metrics) -> Middleware:
-    """The application's one middleware."""
+def around_requests(metrics: Metrics, submitting: Collection[str] = frozenset()) -> Middleware:
+    """The application's one middleware.
+
+    Args:
+        metrics: Count what is answered.
+        submitting: Paths of routes by which agendas come in.
+    """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -215,7 +228,7 @@ def around_requests(metrics: Metrics) -> Middleware:
             protocol.serves(is_serving=True)
         bind_correlation(request)
         try:
-            response = await _answer(request, handler)
+            response = await _traced(request, handler, submitting)
         finally:
             if isinstance(protocol, _Protocol):
                 protocol.serves(is_serving=False)
@@ -236,6 +249,38 @@ async def add_correlation_id(request: web.Request, response: web.StreamResponse)
     """Put the request's id on every answer, streams included, before its headers go out."""
     response.headers[HEADER] = correlation_id(request)
     response.headers[_NO_SNIFF] = "nosniff"
+
+
+async def _traced(
+    request: web.Request, handler: Handler, submitting: Collection[str]
+) -> web.StreamResponse:
+    """Answer; a submission within a span, if it is sampled."""
+    spans = tracing.active()
+    resource = request.match_info.route.resource
+    if spans is None or request.method != "POST" or resource is None:
+        return await _answer(request, handler)
+    path = resource.canonical
+    if path not in submitting:
+        return await _answer(request, handler)
+
+    def attributes() -> dict[str, str]:
+        return {
+            "http.request.method": request.method,
+            "http.route": path,
+            "url.scheme": request.scheme,
+        }
+
+    span = spans.begin_submit(current_trace(), attributes, over_http=True)
+    if span is None:
+        return await _answer(request, handler)
+    bind_span(span)
+    status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+    try:
+        response = await _answer(request, handler)
+        status = response.status
+    finally:
+        span.end(status=status, error_type=str(status) if status >= _FIRST_ERROR else "")
+    return response
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -93,6 +93,7 @@ def _submit(submissions: SubmissionEndpoints) -> Route:
         ),
         query=(WAIT_FOR_SPACE,),
         body_models=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
+        submits=True,
         access=Access(role=Role.SUBMIT),
     )
 

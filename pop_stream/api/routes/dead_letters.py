@@ -116,6 +116,7 @@ def _one_letter(owners: Owners, letters: DeadLetterEndpoints) -> tuple[Route, ..
             errors,
             body_models=(LetterRequest,),
             may_be_bare=True,
+            submits=True,
             access=own,
         ),
         Route(

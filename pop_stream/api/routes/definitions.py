@@ -334,6 +334,14 @@ def _health_route(owners: Owners, insight_health: InsightHealthEndpoints) -> Rou
     )
 
 
+_SUBMISSION_ERRORS: Final = (
+    InvalidError,
+    IdConflictError,
+    DuplicateError,
+    QuotaError,
+    CapacityError,
+)
+
 _RUN_ERRORS: Final = (
     *BODY_ERRORS,
     SubmissionError,
@@ -369,17 +377,10 @@ def _run_routes(owners: Owners, runs: TemplateRunEndpoints) -> tuple[Route, ...]
             "runTemplate",
             "Submit the agenda that a template makes of a payload and parameters",
             (accepted,),
-            (
-                *_RUN_ERRORS,
-                InvalidError,
-                NotFoundError,
-                IdConflictError,
-                DuplicateError,
-                QuotaError,
-                CapacityError,
-            ),
+            (*_RUN_ERRORS, *_SUBMISSION_ERRORS, NotFoundError),
             body_models=(TEMPLATE_CALL,),
             query=(WAIT_FOR_SPACE,),
+            submits=True,
             access=Access(role=Role.SUBMIT, path_object=template),
         ),
         Route(
@@ -450,5 +451,6 @@ def _resubmission_route(resubmissions: ResubmissionEndpoints) -> Route:
         (*_RUN_ERRORS, InvalidError),
         body_models=(Resubmission,),
         may_be_bare=True,
+        submits=True,
         access=Access(role=Role.OPERATE),
     )

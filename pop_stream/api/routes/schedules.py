@@ -1,7 +1,7 @@
 """The routes of schedules beside those of every definition."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Final, get_args
 
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.http.access import Access, Handler, read_access
@@ -10,12 +10,15 @@ from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteR
 from pop_stream.api.owners import Owners
 from pop_stream.api_models.schedules import (
     MAX_NEXT,
+    MAX_OCCURRENCES,
     Backfill,
     CommandedSchedule,
     NextInstants,
+    OccurrenceList,
     ScheduleProgress,
 )
 from pop_stream.model.identity import Role
+from pop_stream.policy.lifecycle.states import OccurrenceState
 
 _PATH: Final = "/v1/schedules/{schedule_id}"
 _SENT: Final = RouteResponse(
@@ -23,6 +26,23 @@ _SENT: Final = RouteResponse(
 )
 _NUMBER: Final = QueryParameter(
     "n", "How many.", {"type": "integer", "minimum": 1, "maximum": MAX_NEXT, "default": 5}
+)
+_INSTANT: Final = {"type": "string", "format": "date-time"}
+_OCCURRENCES: Final = (
+    QueryParameter(
+        "state",
+        "In one of these states: of the last run, or what else became of it.",
+        {"type": "array", "items": {"enum": [*get_args(OccurrenceState)]}},
+    ),
+    QueryParameter("nominal_from", "At this instant or later.", _INSTANT),
+    QueryParameter(
+        "nominal_before", "Before this instant; `next` of the page before.", _INSTANT
+    ),
+    QueryParameter(
+        "limit",
+        "Occurrences of a page.",
+        {"type": "integer", "minimum": 1, "maximum": MAX_OCCURRENCES, "default": 50},
+    ),
 )
 
 
@@ -69,6 +89,17 @@ def _reads(owners: Owners, schedules: ScheduleEndpoints) -> tuple[Route, ...]:
             "How far a schedule has come, and what of it runs or waits",
             (RouteResponse("The progress.", (ScheduleProgress,)),),
             READ_ERRORS,
+            access=access,
+        ),
+        Route(
+            "GET",
+            f"{_PATH}/occurrences",
+            schedules.get_occurrences,
+            "listOccurrences",
+            "What was due of a schedule, latest first: run, waiting, or skipped and why",
+            (RouteResponse("A page.", (OccurrenceList,)),),
+            (*READ_ERRORS, InvalidError),
+            query=_OCCURRENCES,
             access=access,
         ),
     )

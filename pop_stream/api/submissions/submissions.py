@@ -23,7 +23,7 @@ from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import json_response
-from pop_stream.api.http.correlation import trace_headers
+from pop_stream.api.http.correlation import current_span, trace_headers
 from pop_stream.api.http.errors import (
     IdConflictError,
     InvalidError,
@@ -295,9 +295,26 @@ class SubmissionEndpoints:
         except BaseException:  # a caller that leaves, too
             self._quota.release(submissions)
             raise
+        if (span := current_span()) is not None:
+            span.add(self._attributes_of(submissions))
         self._quota.confirm(submissions, offsets)
         self._deduplicator.remember(submissions)
         self._metrics.accepted(len(submissions))
+
+    def _attributes_of(self, submissions: Sequence[Submission]) -> dict[str, str | int]:
+        attributes: dict[str, str | int] = {
+            "messaging.system": "kafka",
+            "messaging.destination.name": self._topic,
+            "messaging.batch.message_count": len(submissions),
+        }
+        if len(submissions) == 1:
+            [one] = submissions
+            attributes |= {
+                "pop_stream.agenda.id": one.agenda_id,
+                "pop_stream.customer.id": one.customer_id,
+                "pop_stream.insight.id": one.insight_id,
+            }
+        return attributes
 
     async def _admit_within(self, submission: Submission, wait_s: float) -> None:
         """As `admit`, and tried again while it is one too many, for so long at most.

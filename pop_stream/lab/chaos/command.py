@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from pop_stream.lab.chaos.run import ChaosConfig, ChaosResult
 
 
-Kills = Annotated[int, typer.Option(min=0, max=1_000, help="kill -9 of parts.")]
+_USUAL_KILLS = 10
+
+Kills = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1_000,
+        help=f"kill -9 of parts: {_USUAL_KILLS}, or none with --rolling.",
+        show_default=False,
+    ),
+]
 Seed = Annotated[int | None, typer.Option(help="Of load and faults; else made up.")]
 Seconds = Annotated[
     float, typer.Option(min=5, max=86_400, help="How long load and faults go on.")
@@ -41,13 +51,17 @@ Settle = Annotated[
 ]
 
 
+Rolling = Annotated[
+    bool,
+    typer.Option("--rolling", help="Replace every part in turn, then in reverse order."),
+]
 Hostile = Annotated[
     bool, typer.Option("--hostile", help="A customer attacks; no part is killed.")
 ]
 
 
 def chaos(  # noqa: PLR0913, PLR0917  # one option each
-    kills: Kills = 10,
+    kills: Kills = None,
     seed: Seed = None,
     seconds: Seconds = 60.0,
     rate: Rate = 40.0,
@@ -59,6 +73,7 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     pullers: Processes = 2,
     schedulers: Processes = 2,
     settle: Settle = 120.0,
+    rolling: Rolling = False,
     hostile: Hostile = False,
     folder: Folder = None,
     as_json: JsonFlag = False,
@@ -68,6 +83,10 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     Starts everything on this machine, submits work of several customers over HTTP and over
     Kafka, and judges by Kafka's records, Postgres' rows and a file that handlers append to.
     Exits non-zero if a promise was broken. The same seed makes the same load and faults.
+
+    With --rolling parts are upgraded and rolled back: one after the other is stopped by
+    SIGTERM, and replaced by a new process that must be ready before the next one stops. Then
+    no round may be repeated, and no agenda needs a second attempt.
 
     With --hostile nothing is killed. One customer submits at the rate, at first alone for a
     quarter of the time; then another one attacks with an ordinary key. Promised is that the
@@ -85,7 +104,11 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     if hostile:
         _chaos_by_customer(chosen, seconds, rate, folder, as_json=as_json)
         return
-    counts = FaultCounts(seconds, kills, freezes, broker_kills, database_stops, broker_freezes)
+    if kills is None:
+        kills = 0 if rolling else _USUAL_KILLS
+    counts = FaultCounts(
+        seconds, kills, freezes, broker_kills, database_stops, broker_freezes, rolling
+    )
     shape = (chosen, rate, brokers, pullers, schedulers, settle)
     _chaos_by_faults(counts, shape, folder, as_json=as_json)
 
@@ -183,6 +206,7 @@ def rerun_command(chaos: "ChaosConfig") -> str:
         f"--broker-kills {wanted.broker_kills} --broker-freezes {wanted.broker_freezes} "
         f"--database-stops {wanted.database_stops} "
         f"--pullers {chaos.pullers} --schedulers {chaos.schedulers}"
+        f"{' --rolling' if wanted.rolling else ''}"
     )
 
 
@@ -211,11 +235,22 @@ def report(chaos: "ChaosConfig", outcome: "ChaosResult") -> Mapping[str, Any]:
         "settled_s": round(outcome.settled_s, 1),
         "faults": dict(sorted(hit.items())),
         "next_start_s": dict(judged.recovery_s),
+        "replaced_s": _replaced_s(outcome),
         "lost_agendas": list(judged.lost[:50]),
         "broken": broken,
         "seed": chaos.seed,
         "rerun_command": rerun_command(chaos),
     }
+
+
+def _replaced_s(outcome: "ChaosResult") -> Mapping[str, float]:
+    """By part, the longest from the request to stop until its successor was ready."""
+    longest: dict[str, float] = {}
+    for one in outcome.injected:
+        if one.fault.kind == "replace":
+            part = one.fault.part
+            longest[part] = max(longest.get(part, 0.0), round(one.until - one.at, 3))
+    return longest
 
 
 def _one_line(outcome: "ChaosResult") -> str:

@@ -9,14 +9,16 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Final, Literal
 
 from pop_stream.devserver.stack import OnProgress, Stack
 from pop_stream.ports.clock import Clock
 
-FaultKind = Literal["kill", "freeze", "outage"]
-"""kill -9; SIGSTOP, later SIGCONT; a server that is killed and started again later."""
+FaultKind = Literal["kill", "freeze", "outage", "replace"]
+"""kill -9; SIGSTOP, later SIGCONT; a server that is killed and started again later; SIGTERM,
+and a new process once the old one has ended."""
 
 Downtime = tuple[FaultKind, tuple[float, float]]
 """What befalls a server, and for how many seconds at least and at most."""
@@ -25,6 +27,15 @@ _FREEZE_S: Final = (2.0, 14.0)
 _BROKER_DOWN_S: Final = (2.0, 8.0)
 _BROKER_FROZEN_S: Final = (4.0, 16.0)
 _DATABASE_DOWN_S: Final = (3.0, 20.0)
+
+UPGRADE_ORDER: Final = ("rollup", "api", "scheduler", "ingest", "puller")
+"""In which a rolling upgrade replaces parts; `docs/how-to/operate.md` says so too."""
+
+PULLER_GRACE: Final = timedelta(seconds=30)
+"""For how long a puller that is replaced may go on with what it runs."""
+
+STOP_GRACE: Final = timedelta(seconds=30)
+"""How long a part may take to stop, a puller beyond its own: as in `deploy/kubernetes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class FaultCounts:
         broker_kills: Of one broker at a time.
         database_stops: Of Postgres.
         broker_freezes: Of one broker at a time, which is then not killed either.
+        rolling: Every part is replaced, one after the other, and in reverse order once more.
     """
 
     seconds: float
@@ -61,6 +73,7 @@ class FaultCounts:
     broker_kills: int = 0
     database_stops: int = 0
     broker_freezes: int = 0
+    rolling: bool = False
 
 
 def plan_faults(
@@ -89,7 +102,17 @@ def plan_faults(
     faults += _one_per_slice(chance, wanted.seconds, brokers, down)
     stops: list[Downtime] = [("outage", _DATABASE_DOWN_S)] * wanted.database_stops
     faults += _one_per_slice(chance, wanted.seconds, ("postgres",), stops)
+    if wanted.rolling:
+        faults += _upgrade_and_back(parts, wanted.seconds)
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _upgrade_and_back(parts: Sequence[str], seconds: float) -> Iterator[InjectedFault]:
+    """Replacements in the order of an upgrade, then of one that is rolled back."""
+    forward = sorted(parts, key=lambda one: UPGRADE_ORDER.index(one.split("-")[0]))
+    turns = [*forward, *reversed(forward)]
+    for number, part in enumerate(turns):
+        yield InjectedFault(seconds * (0.05 + 0.9 * number / len(turns)), part, "replace")
 
 
 def _one_per_slice(
@@ -126,18 +149,22 @@ class FaultRecord:
     """A fault as it came about; instants in seconds since the epoch.
 
     Attributes:
-        until: The process ran again, or on; of a kill, a new one was started.
+        until: The process ran again, or on; of a kill, a new one was started; of a replacement,
+            the new one was ready.
+        in_order: Of a replacement, whether the old process ended by itself, within its grace.
     """
 
     fault: InjectedFault
     at: float
     until: float
+    in_order: bool = True
 
 
 class FaultInjector:
     """Injects each fault at its time, counted from now.
 
     A part that is down when its turn comes is waited for, so that every fault hits something.
+    Parts are replaced one at a time: the next one waits until the successor is ready.
     """
 
     def __init__(self, stack: Stack, clock: Clock, on_progress: OnProgress) -> None:
@@ -145,6 +172,7 @@ class FaultInjector:
         self._clock = clock
         self._on_progress = on_progress
         self._busy: dict[str, asyncio.Lock] = {}
+        self._upgrade = asyncio.Lock()
 
     async def inject(self, faults: Sequence[InjectedFault]) -> list[FaultRecord]:
         """Inject all of them; returns once the last is over."""
@@ -166,6 +194,8 @@ class FaultInjector:
                     return await self._freeze(fault)
                 case "outage":
                     return await self._outage(fault)
+                case "replace":
+                    return await self._replace(fault)
 
     async def _kill(self, fault: InjectedFault) -> FaultRecord:
         pid = await self._running(fault.part)
@@ -206,6 +236,16 @@ class FaultInjector:
         await asyncio.sleep(fault.lasts_s)
         await self._stack.servers.bring_back(fault.part)
         return FaultRecord(fault, at, self._at())
+
+    async def _replace(self, fault: InjectedFault) -> FaultRecord:
+        is_puller = fault.part.startswith("puller")
+        grace = STOP_GRACE + (PULLER_GRACE if is_puller else timedelta(0))
+        async with self._upgrade:
+            pid = await self._running(fault.part)
+            at = self._at()
+            self._on_progress(f"replace {pid} {fault.part}")
+            ended = await self._stack.replace(fault.part, grace=grace)
+            return FaultRecord(fault, at, self._at(), in_order=ended.exit_code == 0)
 
     async def _running(self, part: str) -> int:
         async with asyncio.timeout(_RUNS_AGAIN_WITHIN_S):

@@ -162,6 +162,10 @@ class ChaosVerdict:
         worst_pause_s: Longest stretch without a start in an insight while something that was
             submitted waited for its first, and of nothing that starts need all were away.
         longest_wait_s: Of any agenda, from its submission to its first start.
+        faults: Those that may repeat a round: all but replacements.
+        cut_off: Parts that were replaced, and had not ended by themselves within their grace.
+        started_again: Agendas of which a second attempt was started though all faults were
+            replacements, which cut nothing off.
     """
 
     accepted: int
@@ -178,6 +182,8 @@ class ChaosVerdict:
     longest_wait_s: float = 0.0
     recovery_s: Mapping[str, float] = field(default_factory=dict)
     faults: int = 0
+    cut_off: Sequence[str] = ()
+    started_again: Sequence[str] = ()
 
     def broken(self) -> Iterator[str]:
         """The promises that were not kept, in words."""
@@ -194,8 +200,15 @@ class ChaosVerdict:
             yield f"{self.duplicate_starts} attempts were started again without a fault"
         if self.rounds_repeated > self.faults:
             yield f"{self.rounds_repeated} rounds were emitted again, by {self.faults} faults"
+        yield from self._broken_by_replacement()
         if self.worst_pause_s > MAX_PAUSE_S:
             yield f"nothing was started for {self.worst_pause_s:.1f} s while work was ready"
+
+    def _broken_by_replacement(self) -> Iterator[str]:
+        if self.cut_off:
+            yield f"not stopped within their grace: {_shortened(self.cut_off)}"
+        if self.started_again:
+            yield f"another attempt followed a replacement: {_shortened(self.started_again)}"
 
 
 def evaluate(
@@ -217,7 +230,8 @@ def evaluate(
     states = Counter(entry.state for one, entry in evidence.entries.items() if one in accepted)
     ended = {one for one, entry in evidence.entries.items() if entry.state.is_terminal}
     repeats = [*_duplicate_starts(evidence.starts)]
-    excused = sum(_is_excused(again, faults) for again in repeats)
+    unplanned = [one for one in faults if one.fault.kind != "replace"]
+    excused = sum(_is_excused(again, unplanned) for again in repeats)
     started = {(one.agenda_id, one.attempt) for one in evidence.starts}
     return ChaosVerdict(
         accepted=len(accepted),
@@ -233,7 +247,9 @@ def evaluate(
         worst_pause_s=max(_pauses(evidence, since, _outages(faults, parts)), default=0.0),
         longest_wait_s=max(_waits(evidence, since), default=0.0),
         recovery_s=_recoveries(evidence, faults),
-        faults=len(faults),
+        faults=len(unplanned),
+        cut_off=sorted({one.fault.part for one in faults if not one.in_order}),
+        started_again=[] if unplanned else _started_again(evidence.starts),
     )
 
 
@@ -294,7 +310,7 @@ def _outages(faults: Sequence[FaultRecord], parts: Sequence[str]) -> list[Span]:
 
 
 def _is_away(injected: FaultRecord, part: str) -> bool:
-    return injected.fault.part == part and injected.fault.kind != "kill"
+    return injected.fault.part == part and injected.fault.kind not in {"kill", "replace"}
 
 
 def _pauses(
@@ -336,6 +352,10 @@ def _duplicate_starts(starts: Sequence[Start]) -> Iterator[Start]:
 
 def _is_excused(again: Start, faults: Sequence[FaultRecord]) -> bool:
     return any(one.at <= again.at <= one.until + RECOVERY_WINDOW_S for one in faults)
+
+
+def _started_again(starts: Sequence[Start]) -> list[str]:
+    return sorted({one.agenda_id for one in starts if one.attempt > 1})
 
 
 def _rounds_repeated(evidence: ChaosEvidence) -> int:

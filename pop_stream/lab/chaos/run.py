@@ -2,11 +2,12 @@
 
 import asyncio
 import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pop_stream.clock import WallClock
 from pop_stream.composition.client import open_client
@@ -17,6 +18,8 @@ from pop_stream.devserver.supervisor import RestartPolicy
 from pop_stream.kafka import connections
 from pop_stream.kafka.topics import Topics
 from pop_stream.lab.chaos.faults import (
+    PULLER_GRACE,
+    UPGRADE_ORDER,
     FaultCounts,
     FaultInjector,
     FaultRecord,
@@ -38,6 +41,7 @@ _RESTART: Final = RestartPolicy(longest_pause=timedelta(seconds=1))
 _WARM_WITHIN_S: Final = 60.0
 _WARM_UP_S: Final = 1.0
 _SETTLED_FOR_S: Final = 1.0
+_MORE_LOAD_S: Final = 5.0
 _POLL_S: Final = 0.5
 
 
@@ -103,6 +107,7 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
             "session_timeout": timedelta(seconds=4),
             # What is lost is to be seen, not put right.
             "reconcile_every": timedelta(0),
+            **(_replaceable(chaos) if chaos.wanted.rolling else {}),
         },
         restart=_RESTART,
         environment={STARTS: str(starts)},
@@ -111,6 +116,18 @@ async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
     async with stack, failing_with(stack):
         await _warm_up(stack, starts, seed=chaos.seed)
         return await _run(chaos, stack, starts, on_progress)
+
+
+def _replaceable(chaos: ChaosConfig) -> Mapping[str, object]:
+    """Settings by which parts can be replaced: they say when they are ready, and may finish."""
+    parts = chaos.pullers + chaos.schedulers + len(UPGRADE_ORDER)
+    candidates = (secrets.choice(PORTS[:-parts]) for _ in PORTS)
+    port = next(
+        first
+        for first in candidates
+        if all(is_free_port(one) for one in range(first, first + parts))
+    )
+    return {"metrics_port": port, "puller_grace": PULLER_GRACE}
 
 
 def random_port() -> int:
@@ -145,6 +162,8 @@ async def _run(
     async with asyncio.TaskGroup() as tasks:
         injecting = tasks.create_task(injector.inject(_planned_faults(chaos, stack)))
         tasks.create_task(_submit(stack, load))
+        if chaos.wanted.rolling:
+            tasks.create_task(_submit_until(injecting, stack, load))
     on_progress(
         f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended"
     )
@@ -184,6 +203,23 @@ async def _submit(stack: Stack, load: ChaosLoad) -> None:
         connections.publisher(stack.settings, client_id="chaos") as publisher,
     ):
         await submit(load, api, publisher, topic)
+
+
+async def _submit_until(over: asyncio.Task[Any], stack: Stack, load: ChaosLoad) -> None:
+    """Go on at the load's rate after it has ended, until the last part is replaced."""
+    await asyncio.wait({over}, timeout=load.seconds)
+    async with asyncio.TaskGroup() as tasks:
+        for number in count(1):
+            if over.done():
+                return
+            more = replace(
+                load,
+                prefix=f"{load.prefix}-{number}",
+                seed=load.seed + number,
+                seconds=_MORE_LOAD_S,
+            )
+            tasks.create_task(_submit(stack, more))
+            await asyncio.wait({over}, timeout=_MORE_LOAD_S)
 
 
 async def settle(settings: Settings, agenda_ids: Collection[str], *, within_s: float) -> float:

@@ -13,7 +13,7 @@ import msgspec
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.base import Struct
 from pop_stream.model.events.lifecycle import LifecycleEvent
-from pop_stream.model.events.occasions import OccasionEvent, ScheduleState
+from pop_stream.model.events.occasions import OccasionEvent, ScheduleEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
 from pop_stream.model.events.scheduling import (
@@ -41,6 +41,7 @@ _POLL_DEMAND: Final[msgspec.json.Decoder[PollDemandEvent]] = msgspec.json.Decode
 _USAGE: Final[msgspec.json.Decoder[UsageEvent]] = msgspec.json.Decoder(UsageEvent)
 _DELIVERY: Final[msgspec.json.Decoder[DeliveryEvent]] = msgspec.json.Decoder(DeliveryEvent)
 _OCCASION: Final[msgspec.json.Decoder[OccasionEvent]] = msgspec.json.Decoder(OccasionEvent)
+_SCHEDULE_EVENTS: Final = msgspec.json.Decoder(ScheduleEvent | list[ScheduleEvent])
 _SCHEDULE_STATE: Final = msgspec.json.Decoder(ScheduleState)
 _ROUTED: Final = msgspec.json.Decoder(RoutedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -173,6 +174,15 @@ def decode_schedule_state(value: bytes | None) -> ScheduleState:
         UnreadableRecordError: If the value is no such state.
     """
     return _decode_one(_SCHEDULE_STATE, value)
+
+
+def decode_schedule_events(value: bytes | None) -> Sequence[ScheduleEvent]:
+    """The events of one record of `pop.schedule-events`.
+
+    Raises:
+        UnreadableRecordError: If the value is not one event or a list of events.
+    """
+    return _decode_many(_SCHEDULE_EVENTS, value)
 
 
 T = TypeVar("T")

@@ -1,7 +1,8 @@
-"""What the timekeeper reads and keeps: ends of occurrences, commands, and a row per schedule.
+"""What the timekeeper reads, keeps and tells about schedules.
 
 - `pop.occasions`, keyed by schedule id: how occurrences ended, and commands about schedules.
 - `pop.timekeeper`, keyed by schedule id, compacted: up to where each schedule has come.
+- `pop.schedule-events`: what was decided about each occurrence, in frames of several schedules.
 """
 
 from typing import Final, Literal
@@ -41,6 +42,42 @@ class ScheduleCommanded(Event, frozen=True):
 
 
 OccasionEvent = OccurrenceEnded | ScheduleCommanded
+
+SkipReason = Literal["overlap", "superseded", "paused", "paused_after_failures", "late"]
+"""Why an occurrence was not submitted: one before had not ended; a later one took its place
+while it waited; the schedule was paused, by somebody or by failures; it was too late."""
+
+
+class _OccurrenceDecided(Event, frozen=True):
+    """What all decisions about an occurrence carry.
+
+    Attributes:
+        agenda_id: The id of its agenda, whether or not there is one.
+        nominal: The instant that it is for.
+        at: When it was decided.
+    """
+
+    schedule_id: str
+    agenda_id: str
+    nominal: Instant
+    at: Instant
+
+
+class OccurrenceFired(_OccurrenceDecided, frozen=True):
+    """Its agenda was submitted, or is refused under this id."""
+
+
+class OccurrenceBuffered(_OccurrenceDecided, frozen=True):
+    """It waits for the end of one before."""
+
+
+class OccurrenceSkipped(_OccurrenceDecided, frozen=True):
+    """It is not submitted."""
+
+    reason: SkipReason
+
+
+ScheduleEvent = OccurrenceFired | OccurrenceBuffered | OccurrenceSkipped
 
 
 class OpenOccurrence(Struct, frozen=True, array_like=True):

@@ -9,7 +9,7 @@ here too.
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pop_stream.model.errors import LeaseLostError, TransitionError
 from pop_stream.model.events.lifecycle import (
@@ -68,6 +68,26 @@ class State(Enum):
         """Whether it is an end: left only by running the agenda, or the refused id, again."""
         return self in TERMINAL
 
+
+OccurrenceState = Literal[
+    "accepted",
+    "ready",
+    "waiting",
+    "held",
+    "emitted",
+    "running",
+    "retrying",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "expired",
+    "refused",
+    "submitted",
+    "buffered",
+    "skipped",
+]
+"""How an occurrence of a schedule stands: as its agenda does; `submitted` while nothing is
+known of that, or no more; `buffered` while it waits for one before; or `skipped`."""
 
 OUTCOMES: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.EXPIRED})
 """How an accepted agenda may end."""

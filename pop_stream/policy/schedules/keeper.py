@@ -21,7 +21,14 @@ from pop_stream.model.events.occasions import (
     ScheduleState,
 )
 from pop_stream.model.schedule import Occurrence, Schedule, position_of
-from pop_stream.policy.schedules.plan import Plan, apply_command, apply_end, begin, plan
+from pop_stream.policy.schedules.plan import (
+    PassedOver,
+    Plan,
+    apply_command,
+    apply_end,
+    begin,
+    plan,
+)
 
 SLICE: Final = 100
 """Most schedules that are decided on at a time, in a few milliseconds."""
@@ -36,16 +43,18 @@ class Firing:
     Attributes:
         occurrences: To submit, in order within a schedule.
         cancels: Occurrences to cancel, each with its schedule.
+        passed_over: Instants of which nothing is submitted now, each with its schedule.
         rows: By schedule id, the state after that; None for one that is defined no more. To be
             written once all else is acknowledged.
     """
 
     occurrences: list[Occurrence] = field(default_factory=list)
     cancels: list[tuple[Schedule, OpenOccurrence]] = field(default_factory=list)
+    passed_over: list[tuple[Schedule, PassedOver]] = field(default_factory=list)
     rows: dict[str, ScheduleState | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.occurrences or self.cancels or self.rows)
+        return bool(self.occurrences or self.cancels or self.passed_over or self.rows)
 
 
 class ScheduleKeeper:
@@ -181,6 +190,7 @@ class ScheduleKeeper:
         self._states[schedule.id] = state
         firing.occurrences += made.occurrences
         firing.cancels += ((schedule, one) for one in made.cancels)
+        firing.passed_over += ((schedule, one) for one in made.passed_over)
         firing.rows[schedule.id] = state
 
     def _forget(self, schedule_id: str) -> None:
@@ -199,5 +209,6 @@ def merged(firings: Iterable[Firing]) -> Firing:
     for one in firings:
         whole.occurrences += one.occurrences
         whole.cancels += one.cancels
+        whole.passed_over += one.passed_over
         whole.rows |= one.rows
     return whole

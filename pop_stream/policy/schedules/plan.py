@@ -13,6 +13,7 @@ from pop_stream.model.events.occasions import (
     OpenOccurrence,
     ScheduleCommanded,
     ScheduleState,
+    SkipReason,
 )
 from pop_stream.model.schedule import (
     MAX_BUFFERED,
@@ -34,7 +35,23 @@ MAX_BACKFILL: Final = 1_000
 MAX_COUNTED: Final = 1_000
 """Most occurrences before the catch-up window that are looked at, to count them."""
 
+MAX_REPORTED: Final = 100
+"""Most occurrences of one decision of which it is reported that they were passed over; the last
+ones. Of earlier ones there is only the count."""
+
 Status = Literal["scheduled", "paused", "paused_after_failures", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """An instant at which nothing is submitted.
+
+    Attributes:
+        reason: Why not; None if its occurrence waits for the end of one before.
+    """
+
+    nominal: datetime
+    reason: SkipReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +63,15 @@ class Plan:
         occurrences: To submit, in order.
         cancels: Occurrences to cancel.
         next_at: When to plan again; None if nothing is ever due by itself.
+        passed_over: Instants that were due and of which nothing is submitted now, in order;
+            of many the last `MAX_REPORTED`.
     """
 
     state: ScheduleState
     occurrences: Sequence[Occurrence] = ()
     cancels: Sequence[OpenOccurrence] = ()
     next_at: datetime | None = None
+    passed_over: Sequence[PassedOver] = ()
 
 
 def begin(schedule: Schedule, now: datetime) -> ScheduleState:
@@ -73,27 +93,29 @@ def plan(schedule: Schedule, state: ScheduleState, now: datetime) -> Plan:
         state: After the decision before.
         now: The present instant. One before the last decision changes nothing.
     """
-    missed, after = _pass_over(schedule, state, now)
-    late: deque[datetime] = deque(maxlen=schedule.max_catch_up)
-    on_time: list[datetime] = []
-    total, last, next_at = 0, after, None
-    due_at = after
+    gone, after = _pass_over(schedule, state, now)
+    due = _Due(schedule, now)
+    last, next_at, due_at = after, None, after
     for nominal in schedule.instants(after):
         due_at = max(due_at, schedule.due_at(nominal))  # none overtakes another by its jitter
         if due_at > now:
             next_at = due_at
             break
-        total, last = total + 1, nominal
-        (late if now - due_at > LATE_AFTER else on_time).append(nominal)
+        last = nominal
+        due.add(nominal, due_at)
     state = replace(state, position=max(state.position, position_of(last)))
     if schedule.paused or state.is_paused:
-        skipped = state.skipped + total
-        state = replace(state, skipped=skipped, missed=state.missed + missed)
-        return Plan(state, next_at=next_at)
-    chosen = [*_made_up(schedule, late), *on_time]
-    missed += total - len(chosen)
+        reason: SkipReason = "paused" if schedule.paused else "paused_after_failures"
+        reported = [*_reported(gone, "late"), *_reported(due.last, reason)]
+        skipped, missed = state.skipped + due.total, state.missed + len(gone)
+        state = replace(state, skipped=skipped, missed=missed)
+        return Plan(state, next_at=next_at, passed_over=reported[-MAX_REPORTED:])
+    chosen, passed = due.chosen()
+    missed = len(gone) + due.total - len(chosen)
     state = replace(state, missed=state.missed + missed)
-    return _with_next(_submit(schedule, state, chosen), next_at)
+    made = _submit(schedule, state, chosen)
+    reported = [*_reported((*gone, *passed), "late"), *made.passed_over]
+    return Plan(made.state, made.occurrences, made.cancels, next_at, reported[-MAX_REPORTED:])
 
 
 def apply_end(
@@ -179,59 +201,92 @@ def status(schedule: Schedule, state: ScheduleState | None, now: datetime) -> St
     return "paused_after_failures" if state is not None and state.is_paused else "scheduled"
 
 
-def _pass_over(schedule: Schedule, state: ScheduleState, now: datetime) -> tuple[int, datetime]:
-    """How many were due before the catch-up window, and after which instant to go on."""
+class _Due:
+    """The instants that are due in one decision, those on time and the last of those late."""
+
+    def __init__(self, schedule: Schedule, now: datetime) -> None:
+        self._schedule = schedule
+        self._now = now
+        self._late: deque[datetime] = deque(maxlen=schedule.max_catch_up + MAX_REPORTED)
+        self._on_time: list[datetime] = []
+        self.last: deque[datetime] = deque(maxlen=MAX_REPORTED)
+        self.total = 0
+
+    def add(self, nominal: datetime, due_at: datetime) -> None:
+        self.total += 1
+        self.last.append(nominal)
+        (self._late if self._now - due_at > LATE_AFTER else self._on_time).append(nominal)
+
+    def chosen(self) -> tuple[Sequence[datetime], Sequence[datetime]]:
+        """Those to submit, and the last of those that are not made up for."""
+        late = [*self._late]
+        most = {"fire_all": self._schedule.max_catch_up, "coalesce": 1, "skip": 0}
+        passed = max(0, len(late) - most[self._schedule.misfire])
+        return [*late[passed:], *self._on_time], late[:passed]
+
+
+def _reported(nominals: Iterable[datetime], reason: SkipReason) -> Sequence[PassedOver]:
+    return [PassedOver(one, reason) for one in nominals]
+
+
+def _pass_over(
+    schedule: Schedule, state: ScheduleState, now: datetime
+) -> tuple[Sequence[datetime], datetime]:
+    """Those that were due before the catch-up window, and after which instant to go on."""
     after = nominal_of(state.position)
     window = now - timedelta(seconds=schedule.catch_up_s + schedule.jitter_s)
     if after >= window:
-        return 0, after
-    missed = 0
+        return (), after
+    missed: list[datetime] = []
     for nominal in schedule.instants(after):
-        if nominal >= window or missed >= MAX_COUNTED:
+        if nominal >= window or len(missed) >= MAX_COUNTED:
             break
-        missed += 1
+        missed.append(nominal)
     return missed, window - timedelta(microseconds=1)
-
-
-def _made_up(schedule: Schedule, late: Iterable[datetime]) -> Sequence[datetime]:
-    match schedule.misfire:
-        case "fire_all":
-            return [*late]
-        case "coalesce":
-            return [*late][-1:]
-        case "skip":
-            return ()
 
 
 def _submit(schedule: Schedule, state: ScheduleState, due: Sequence[datetime]) -> Plan:
     """Let the overlap policy decide on each of these instants, in order."""
     chosen: list[datetime] = []
+    reported: list[PassedOver] = []
     cancels: dict[str, OpenOccurrence] = {}
     previous = state.previous
     for nominal in due:
-        position = position_of(nominal)
         if state.open and schedule.overlap in {"cancel_other", "replace"}:
             cancels |= {one.agenda_id: one for one in state.open}
         if not state.open or schedule.overlap in {"allow", "replace"}:
             chosen.append(nominal)
             state = _opened(schedule, state, nominal)
-        elif (waiting := _waiting(schedule, state, position)) != state.waiting:
-            dropped = len(state.waiting) + 1 - len(waiting)
-            state = replace(state, waiting=waiting, skipped=state.skipped + dropped)
         else:
-            state = replace(state, skipped=state.skipped + 1)
+            state, passed = _wait_or_skip(schedule, state, nominal)
+            reported += passed
     made = _occurrences(schedule, chosen, previous)
     # What is submitted and replaced in one decision was never out.
     out = {one.agenda_id for one in made}
     superseded = [one for one in made if one.agenda_id in cancels]
     if superseded:
         made = [one for one in made if one.agenda_id not in cancels]
+        reported += _reported((one.nominal for one in superseded), "superseded")
         state = replace(
             state,
             fired=state.fired - len(superseded),
             skipped=state.skipped + len(superseded),
         )
-    return Plan(state, made, [one for one in cancels.values() if one.agenda_id not in out])
+    left = [one for one in cancels.values() if one.agenda_id not in out]
+    return Plan(state, made, left, passed_over=reported)
+
+
+def _wait_or_skip(
+    schedule: Schedule, state: ScheduleState, nominal: datetime
+) -> tuple[ScheduleState, Sequence[PassedOver]]:
+    """What becomes of an instant that comes while an occurrence is open."""
+    waiting = _waiting(schedule, state, position_of(nominal))
+    if waiting == state.waiting:
+        skipped = replace(state, skipped=state.skipped + 1)
+        return skipped, [PassedOver(nominal, "overlap")]
+    dropped = [nominal_of(one) for one in state.waiting if one not in waiting]
+    state = replace(state, waiting=waiting, skipped=state.skipped + len(dropped))
+    return state, [*_reported(dropped, "superseded"), PassedOver(nominal)]
 
 
 def _opened(schedule: Schedule, state: ScheduleState, nominal: datetime) -> ScheduleState:
@@ -274,7 +329,3 @@ def _occurrences(
         made.append(Occurrence(schedule, nominal, before, following, extra=extra))
         before = nominal
     return made
-
-
-def _with_next(made: Plan, next_at: datetime | None) -> Plan:
-    return Plan(made.state, made.occurrences, made.cancels, next_at)

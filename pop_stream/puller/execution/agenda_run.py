@@ -26,7 +26,13 @@ from pop_stream.model.events.base import AppendedOperation, OperationWait, Prior
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.references import OUTPUT_SUFFIX
 from pop_stream.policy.operation_waits import timed_out, wait_on
-from pop_stream.puller.execution.failure import Deferral, Failure, failure_of, reason_of
+from pop_stream.puller.execution.failure import (
+    Deferral,
+    Failure,
+    code_of,
+    failure_of,
+    reason_of,
+)
 from pop_stream.puller.execution.operation_retrier import (
     OperationRetrier,
     RetriesExhaustedError,
@@ -46,6 +52,7 @@ from pop_stream.puller.handlers.invocation import (
 )
 from pop_stream.puller.reporting.messages import message
 from pop_stream.puller.reporting.reporter import AttemptChanges
+from pop_stream.telemetry import tracing
 
 
 class Dag:
@@ -136,6 +143,9 @@ class AgendaRun:
         run_context: Shared by all runs of a puller.
         earlier: From attempts before this one.
 
+    Attributes:
+        stop_reason: Why its handlers are cancelled, set by who cancels the run; else empty.
+
     Raises:
         SubmissionError: If something that was appended is no operation.
     """
@@ -147,6 +157,7 @@ class AgendaRun:
         run_context: RunContext,
         earlier: PriorResults | None = None,
     ) -> None:
+        self.stop_reason = ""
         self._prior = earlier or PriorResults()
         self._operations = [*all_operations(agenda.operations, self._prior.appended)]
         self._run_context = run_context
@@ -230,10 +241,13 @@ class AgendaRun:
             link_id=agenda.link_id,
             parent_id=agenda.parent_id,
             attempt=emitted.attempt,
+            # Unknown of a later attempt, it is taken to be the first of its run.
+            run_from=emitted.run_from or emitted.attempt,
             trace=agenda.trace,
             expires_at=agenda.expires_at,
             names=self._names,
             append_for=partial(_appender, ref(self)),
+            stop_reason_of=partial(_stop_reason, ref(self)),
             prior=self._prior.unfinished,
             waiting_since=self._waits.known_since,
         )
@@ -289,11 +303,14 @@ class AgendaRun:
             self._fail(one, RejectedError(why))
             return
         self._running.add(operation.name)
-        outcome = "failed"
+        outcome, error_type = "failed", ""
+        span = tracing.begin_operation(operation.name, operation.type)
         try:
             encoded = await self._retrier.execute(one)
         except RetriesExhaustedError as failed:
-            self._fail(one, failed.__cause__ or failed)
+            error = failed.__cause__ or failed
+            error_type = code_of(error)
+            self._fail(one, error)
         except NotYet as not_yet:
             outcome = "deferred"
             self._defer(one, not_yet)
@@ -303,6 +320,8 @@ class AgendaRun:
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
+            if span is not None:
+                span.end(outcome, tries=one.tries, error_type=error_type)
             self._run_context.metrics.record_operation(operation.type, outcome, one.worked_s)
             spent = self._spent_s
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
@@ -400,6 +419,11 @@ class Waits:
 def _appender(run: "ReferenceType[AgendaRun]", by: str) -> AppendTo:
     """Refers weakly to the run, which refers to it: else only the collector would free them."""
     return partial(_append_to, run, by)
+
+
+def _stop_reason(run: "ReferenceType[AgendaRun]") -> str:
+    running = run()
+    return running.stop_reason if running else ""
 
 
 def _append_to(

@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -31,6 +32,10 @@ from pop_stream.puller.reporting.reporter import (
     outcome_events,
     progress_events,
 )
+from pop_stream.telemetry import tracing
+
+if TYPE_CHECKING:
+    from pop_stream.telemetry.spans import RunSpan
 
 _log = structlog.get_logger()
 
@@ -60,6 +65,7 @@ class ActiveAttempt:
         run: None until the agenda is read.
         stop: The stop that it is obeying, if there is one: its lease is renewed no more.
         has_ended: Nothing more may be reported of it.
+        span: Of its trace, if it is sampled.
     """
 
     emitted: EmittedAgenda
@@ -71,6 +77,7 @@ class ActiveAttempt:
     run: AgendaRun | None = None
     stop: AttemptStop | None = None
     has_ended: bool = False
+    span: "RunSpan | None" = field(default=None, repr=False)
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
@@ -149,6 +156,7 @@ class AttemptExecutor:
 
     def _apply_stop(self, active: ActiveAttempt, stop: AttemptStop) -> None:
         active.stop = stop
+        _say_why(active, stop.reason)
         _log.info("agenda.stopping", **_facts(active.emitted), reason=stop.reason)
         self._cancel(active)
 
@@ -156,6 +164,9 @@ class AttemptExecutor:
         superseded = self._active.get(agenda_id)
         if superseded is not None:
             superseded.has_ended = True
+            if superseded.span is not None:
+                superseded.span.end("lease_lost")
+            _say_why(superseded, "outdated")
             self._cancel(superseded)
             _log.info("agenda.lease_lost", **_facts(superseded.emitted))
 
@@ -183,6 +194,7 @@ class AttemptExecutor:
         """
         stopped = [*self._active.values()]
         for active in stopped:
+            _say_why(active, "puller_stopping")
             self._cancel(active)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
@@ -228,6 +240,7 @@ class AttemptExecutor:
             agenda = parse_agenda(bytes(active.emitted.agenda), is_accepted=True)
             if agenda.trace is not None:
                 structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
+                active.span = self._begin_span(active, agenda.trace)
             prior_results = await self._prior_results(active, agenda)
             if prior_results is not None and prior_results.final_state:
                 return failure_of_ended(prior_results.final_state)
@@ -238,6 +251,13 @@ class AttemptExecutor:
             diagnostic = Diagnostic(message=reason, at=at, code=error.code)
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
         return await active.run.run()
+
+    def _begin_span(self, active: ActiveAttempt, trace: Trace) -> "RunSpan | None":
+        if (spans := tracing.active()) is None:
+            return None
+        since_claim = timedelta(seconds=monotonic() - active.claimed_s)
+        claimed_at = self._run_context.clock.now() - since_claim
+        return spans.begin_run(active.emitted, trace, claimed_at)
 
     async def _prior_results(
         self, active: ActiveAttempt, agenda: Agenda
@@ -300,7 +320,15 @@ class AttemptExecutor:
             changes = run.take_changes() if run else NO_CHANGES
             self._reporter.add(outcome_events(active.emitted, changes, end))
         self._run_context.metrics.record_attempt(active.emitted.insight_id, _name_of(end))
+        if active.span is not None:
+            active.span.end(_name_of(end), _error_of(end))
         _log_end(active, end)
+
+
+def _say_why(active: ActiveAttempt, reason: str) -> None:
+    """Have handlers know why they are about to be cancelled; the first reason stays."""
+    if active.run is not None and not active.run.stop_reason:
+        active.run.stop_reason = reason
 
 
 def _name_of(end: AttemptOutcome) -> str:
@@ -310,6 +338,13 @@ def _name_of(end: AttemptOutcome) -> str:
     if end.deferral is not None:
         return "deferred"
     return "succeeded" if end.failure is None else "failed"
+
+
+def _error_of(end: AttemptOutcome) -> str:
+    """How a span calls why it failed; empty if it did not."""
+    if end.failure is None or end.is_stopped:
+        return ""
+    return next((one.code for one in end.failure.diagnostics), "") or "failed"
 
 
 def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:

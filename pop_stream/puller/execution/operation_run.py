@@ -3,6 +3,7 @@
 from collections import deque
 from datetime import datetime
 from time import monotonic
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,11 +18,15 @@ from pop_stream.model.events.base import (
 from pop_stream.puller.execution.failure import newest_diagnostics
 from pop_stream.puller.reporting.messages import message
 
+MAX_CHARGE_S: Final = 1e8
+"""Most worker-seconds that a try can be charged."""
+
 
 class OperationRun:
     """One operation of a running agenda.
 
-    Called in the event loop only, except for `report` and `note`, which any thread may call.
+    Called in the event loop only, except for `report`, `note` and `charge`, which any thread
+    may call.
 
     Args:
         operation: What is run.
@@ -31,6 +36,7 @@ class OperationRun:
     __slots__ = (
         "_began",
         "_changed",
+        "_charged_s",
         "_diagnostics",
         "_ended_at",
         "_is_reported",
@@ -59,6 +65,7 @@ class OperationRun:
         self._ended_at: datetime | None = None
         self._began = 0.0
         self._worked_s = 0.0
+        self._charged_s: float | None = None
         self._tries = 1
         self._wait: OperationWait | None = None
 
@@ -71,10 +78,16 @@ class OperationRun:
     def begin(self) -> None:
         """Count worker-seconds from here; called again by a thread that got to it later."""
         self._began = monotonic()
+        self._charged_s = None
 
     def pause(self) -> None:
         """Count no worker-seconds from here until it begins again."""
-        self._worked_s += monotonic() - self._began
+        charged_s = self._charged_s
+        self._worked_s += monotonic() - self._began if charged_s is None else charged_s
+
+    def charge(self, worker_s: float) -> None:
+        """Count so many worker-seconds for this try, in place of the time until its pause."""
+        self._charged_s = min(max(0.0, worker_s), MAX_CHARGE_S)
 
     @property
     def worked_s(self) -> float:

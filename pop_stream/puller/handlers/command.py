@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pop_stream.model.trace import Trace
 from pop_stream.puller.handlers.errors import FinalError, RetryableError, read_payload
 from pop_stream.puller.handlers.invocation import OperationCall
 from pop_stream.puller.reporting.messages import excerpt
@@ -21,7 +23,8 @@ TERMINATE_TIMEOUT_S: Final = 3.0
 
 _SHOWN_BYTES: Final = 500
 _REAP_TIMEOUT_S: Final = 5.0
-_PRIVATE_PREFIX: Final = "POP_"
+_PRIVATE: Final = re.compile(r"POP_.*|OTEL_EXPORTER_.*HEADERS|TRACEPARENT|TRACESTATE")
+"""Variables that programs are not given: secrets, and whatever trace the puller is part of."""
 
 
 class CommandPayload(BaseModel):
@@ -40,7 +43,8 @@ class CommandHandler:
 
     A program has its own process group. When its time is up or the agenda is to stop, the
     group gets SIGTERM, and SIGKILL if it is there seconds later. It gets the puller's
-    environment without the POP_ variables.
+    environment without the POP_ variables and without the secrets of exporters of traces, and
+    the operation's trace context as TRACEPARENT and TRACESTATE.
 
     Args:
         allowed: Programs, as a payload must name them.
@@ -66,7 +70,7 @@ class CommandHandler:
                 "add it to POP_ALLOWED_COMMANDS"
             )
             raise FinalError(msg)
-        process = await _started(command)
+        process = await _started(command, _environment(operation.trace))
         try:
             async with asyncio.timeout(command.timeout_s):
                 stdout, stderr = await _communicate(process, command.stdin)
@@ -79,8 +83,20 @@ class CommandHandler:
         return _result(command, process.returncode or 0, stdout, stderr)
 
 
-async def _started(command: CommandPayload) -> asyncio.subprocess.Process:
-    starting = asyncio.create_task(_start(command))
+def _environment(trace: Trace | None) -> dict[str, str]:
+    """The puller's own without its secrets, and with the trace context of the operation.
+
+    Source: https://opentelemetry.io/docs/specs/otel/context/env-carriers/.
+    """
+    known = {name: value for name, value in os.environ.items() if not _PRIVATE.fullmatch(name)}
+    context = trace.context if trace is not None else {}
+    return known | {name.upper(): value for name, value in context.items()}
+
+
+async def _started(
+    command: CommandPayload, environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    starting = asyncio.create_task(_start(command, environment))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -90,7 +106,9 @@ async def _started(command: CommandPayload) -> asyncio.subprocess.Process:
         raise
 
 
-async def _start(command: CommandPayload) -> asyncio.subprocess.Process:
+async def _start(
+    command: CommandPayload, environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             command.program,
@@ -101,7 +119,7 @@ async def _start(command: CommandPayload) -> asyncio.subprocess.Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env={k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE_PREFIX)},
+            env=environment,
         )
     except (FileNotFoundError, PermissionError, ValueError) as error:
         msg = f"payload.program = {command.program!r}: cannot be started here: {error}"

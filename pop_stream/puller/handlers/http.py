@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from pop_stream.model.trace import TRACEPARENT
 from pop_stream.puller.handlers.errors import FinalError, RetryableError, read_payload
 from pop_stream.puller.handlers.invocation import OperationCall
 from pop_stream.puller.reporting.messages import clean, excerpt
@@ -87,7 +88,8 @@ class HttpHandler:
         _check(request)
         within = aiohttp.ClientTimeout(total=request.timeout_s)
         try:
-            return await _exchange(self._opened(request.url), request, within)
+            session = self._opened(request.url)
+            return await _exchange(session, request, within, _trace_headers(operation, request))
         except ForbiddenAddressError:
             raise _forbidden(request) from None
         except TimeoutError:
@@ -129,8 +131,18 @@ def _forbidden(request: HttpPayload) -> FinalError:
     return FinalError(msg)
 
 
+def _trace_headers(operation: OperationCall, request: HttpPayload) -> Mapping[str, str]:
+    """The trace context, unless the payload states one."""
+    if operation.trace is None or TRACEPARENT in map(str.lower, request.headers):
+        return {}
+    return operation.trace.context
+
+
 async def _exchange(
-    session: "aiohttp.ClientSession", request: HttpPayload, within: "aiohttp.ClientTimeout"
+    session: "aiohttp.ClientSession",
+    request: HttpPayload,
+    within: "aiohttp.ClientTimeout",
+    trace_headers: Mapping[str, str],
 ) -> Mapping[str, Any]:
     content: dict[str, Any] = {}
     if "json_body" in request.model_fields_set:
@@ -140,7 +152,7 @@ async def _exchange(
     async with session.request(
         request.method.upper(),
         request.url,
-        headers=request.headers,
+        headers={**trace_headers, **request.headers},
         timeout=within,
         **content,
     ) as response:

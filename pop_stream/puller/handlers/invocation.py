@@ -25,6 +25,7 @@ from pop_stream.puller.handlers.errors import FinalError, RetryableError
 from pop_stream.puller.handlers.registry import Handler, Handlers
 from pop_stream.puller.metrics import PullerMetrics
 from pop_stream.puller.reporting.messages import brief, clean
+from pop_stream.telemetry import tracing
 
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]
@@ -33,6 +34,11 @@ AppendTo = Callable[[Sequence[Mapping[str, Any]]], tuple[str, ...]]
 
 def _ignore(*_: object) -> None:
     """Notes of a call that no puller made, as in a test of a handler."""
+
+
+def _unstopped() -> str:
+    """Nobody stops a call that no puller made."""
+    return ""
 
 
 def _never(_: str) -> None:
@@ -55,9 +61,11 @@ class _OperationCallBase:
         link_id: Of the agenda, if it has one.
         parent_id: Of the agenda that submitted it, if one did.
         attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
+        run_from: The first attempt of this run of the agenda; a rerun begins another.
         tries: From 1; above it, an earlier try in this attempt failed.
-        trace: Trace context and correlation id of the request the agenda came from, to hand
-            on with calls of the handler's own: `trace.headers`.
+        trace: Trace context and correlation id to hand on with calls of the handler's own:
+            `trace.headers`. Their parent is the operation's span, which is also the current one
+            for OpenTelemetry, if it is sampled; else the request the agenda came from.
         prior: How far the operation was when an earlier attempt ended, if it had begun.
         waiting_since: When it first had to wait (`NotYet`), if it had.
         deadline: When this try must have ended: the agenda expires then, or the try's
@@ -74,6 +82,7 @@ class _OperationCallBase:
     link_id: str | None = None
     parent_id: str | None = None
     attempt: int
+    run_from: int = 1
     tries: int = 1
     trace: Trace | None = None
     prior: PriorProgress | None = None
@@ -82,6 +91,25 @@ class _OperationCallBase:
     report_to: ReportTo = field(repr=False, compare=False)
     note_to: NoteTo = field(default=_ignore, repr=False, compare=False)
     append_to: AppendTo = field(default=_append_nothing, repr=False, compare=False)
+    charge_to: Callable[[float], None] = field(default=_ignore, repr=False, compare=False)
+    stop_reason_of: Callable[[], str] = field(default=_unstopped, repr=False, compare=False)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why this call is cancelled: empty until it is, and if only this try took too long.
+
+        `cancelled` and `expired` are the agenda's own ends. After `outdated` and
+        `puller_stopping` another attempt may go on with what this one leaves elsewhere.
+        """
+        return self.stop_reason_of()
+
+    def charge(self, worker_s: float) -> None:
+        """Say what this try took elsewhere; it counts in place of the time of this call.
+
+        Args:
+            worker_s: Worker-seconds, at least 0; the last call counts.
+        """
+        self.charge_to(worker_s)
 
     def note(self, message: str, *, code: str = "", detail: JsonValue = None) -> None:
         """Leave a diagnostic on the operation, from any thread; the newest ten are kept.
@@ -192,6 +220,8 @@ class AttemptContext:
         names: What payloads may refer to.
         prior: How far operations were when an earlier attempt ended.
         waiting_since: Since when operations wait.
+        run_from: The first attempt of this run of the agenda.
+        stop_reason_of: Why handlers are cancelled.
         append_for: Makes what the handler of the operation of a name appends others with.
     """
 
@@ -205,6 +235,8 @@ class AttemptContext:
     expires_at: datetime | None
     names: dict[str, object]
     append_for: Callable[[str], AppendTo]
+    run_from: int = 1
+    stop_reason_of: Callable[[], str] = _unstopped
     prior: Mapping[str, PriorProgress] = field(default_factory=dict)
     waiting_since: Callable[[str], datetime | None] = _never
 
@@ -270,7 +302,8 @@ def _call(
         "link_id": attempt_context.link_id,
         "parent_id": attempt_context.parent_id,
         "attempt": attempt_context.attempt,
-        "trace": attempt_context.trace,
+        "run_from": attempt_context.run_from,
+        "trace": tracing.handed_on(attempt_context.trace),
         "tries": one.tries,
         "prior": attempt_context.prior.get(operation.name),
         "waiting_since": attempt_context.waiting_since(operation.name),
@@ -278,6 +311,8 @@ def _call(
         "report_to": one.report,
         "note_to": note,
         "append_to": attempt_context.append_for(operation.name),
+        "charge_to": one.charge,
+        "stop_reason_of": attempt_context.stop_reason_of,
     }
 
 

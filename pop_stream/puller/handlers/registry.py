@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ class Handlers:
     def __init__(self) -> None:
         self._by_type: dict[str, Handler] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._works: list[Callable[[], Coroutine[Any, Any, object]]] = []
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -65,11 +66,24 @@ class Handlers:
         for operation_type in other.types:
             if handler := other.find(operation_type):
                 self._put(operation_type, handler)
+        self._works += other.works
         self.on_stop(other.close)
 
     def on_stop(self, closer: Callable[[], Awaitable[None]]) -> None:
         """Have `closer` awaited each time a puller has stopped; for sessions and pools."""
         self._closers.append(closer)
+
+    def beside(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have `work` run beside the handlers while a puller serves, until it is cancelled.
+
+        The puller ends if it raises, or returns.
+        """
+        self._works.append(work)
+
+    @property
+    def works(self) -> Sequence[Callable[[], Coroutine[Any, Any, object]]]:
+        """What was given to `beside`."""
+        return tuple(self._works)
 
     async def close(self) -> None:
         """Await everything that was given to `on_stop`, the latest first."""

@@ -30,6 +30,25 @@ async def test_nothing_is_lost_or_started_twice_while_parts_die_and_freeze(setti
     assert code == (1 if report["broken"] else 0)
 
 
+@pytest.mark.timeout(PATIENCE_S + 30)
+async def test_a_rolling_upgrade_that_is_rolled_back_loses_and_repeats_nothing(
+    settings, tmp_path
+):
+    code, report, said = await reported(
+        "chaos", "--rolling", "--folder", str(tmp_path),
+        *("--seed", "5", "--pullers", "1", "--schedulers", "1"),
+        *("--seconds", str(SECONDS), "--rate", str(RATE)),
+        servers=servers_of(settings),
+    )  # fmt: skip
+    assert code in {0, 1}, said
+    parts = {"rollup", "api", "scheduler", "ingest", "puller-1"}
+    assert report["faults"] == {f"replace {one}": 2 for one in parts}, said
+    assert report["replaced_s"].keys() == parts
+    assert report["accepted"] == report["terminal"] >= SECONDS * RATE, said
+    assert (report["lost"], report["most_attempts"]) == (0, 1)
+    assert [one for one in report["broken"] if "nothing was started for" not in one] == []
+
+
 @pytest.mark.timeout(PATIENCE_S + 60)
 async def test_a_hostile_customer_costs_a_quiet_one_nothing_and_ends_no_part(
     settings, tmp_path

@@ -5,7 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from pop_stream.lab.chaos.faults import FaultCounts, FaultRecord, InjectedFault, plan_faults
+from pop_stream.lab.chaos.faults import (
+    UPGRADE_ORDER,
+    FaultCounts,
+    FaultRecord,
+    InjectedFault,
+    plan_faults,
+)
 from pop_stream.lab.chaos.handlers import Start, read_starts
 from pop_stream.lab.chaos.judge import (
     RECOVERY_WINDOW_S,
@@ -76,6 +82,24 @@ def test_a_seed_makes_the_same_faults_as_before_there_were_frozen_brokers():
         (33.544, "kafka-1"),
         (50.516, "kafka-1"),
     ]
+
+
+def test_an_upgrade_replaces_every_part_in_order_and_goes_back_the_same_way():
+    parts = ("rollup", "scheduler", "scheduler-2", "ingest", "api", "puller-1", "puller-2")
+    wanted = FaultCounts(60.0, kills=0, rolling=True)
+    turns = plan_faults(wanted, parts=parts, brokers=(), seed=7)
+    assert {one.kind for one in turns} == {"replace"}
+    forward, back = turns[: len(parts)], turns[len(parts) :]
+    assert [one.part for one in forward] == [one.part for one in reversed(back)]
+    kinds = [one.part.split("-")[0] for one in forward]
+    assert [*dict.fromkeys(kinds)] == [*UPGRADE_ORDER]
+    assert sorted(one.part for one in forward) == sorted(parts)
+    assert all(0 < one.at < 60 for one in turns)
+
+
+def test_an_upgrade_changes_nothing_of_the_faults_that_a_seed_makes():
+    made = plan(wanted=replace(WANTED, rolling=True))
+    assert [one for one in made if one.kind != "replace"] == plan()
 
 
 def load(seed=1, rate=50.0, seconds=20.0):
@@ -292,3 +316,33 @@ def test_an_end_that_no_submitter_wants_is_counted_and_a_breach(state):
     assert (judged.terminal, judged.lost) == (1, [])
     assert (judged.failed, judged.refused) == (state is State.FAILED, state is State.REFUSED)
     assert list(judged.broken())
+
+
+def replaced(at=10.5, part="puller-1", *, in_order=True):
+    return FaultRecord(InjectedFault(at, part, "replace"), at, at + 2.0, in_order=in_order)
+
+
+def test_a_replacement_excuses_no_second_start_and_no_repeated_round():
+    known = evidence(start(), start(at=11.0))
+    known.emissions = emissions(("a", 1.0), ("a", 5.0))
+    judged = evaluate(known, taken("a"), [replaced()])
+    assert (judged.duplicate_starts, judged.excused_starts) == (1, 0)
+    assert "1 rounds were emitted again, by 0 faults" in [*judged.broken()]
+
+
+def test_a_replacement_that_cut_work_off_is_a_breach_and_a_kill_may():
+    known = evidence(start(), start(at=12.0, attempt=2))
+    assert evaluate(known, taken("a"), [replaced()]).started_again == ["a"]
+    assert evaluate(known, taken("a"), [replaced(), injected(10.0)]).started_again == []
+
+
+def test_a_part_that_outlives_its_grace_is_a_breach():
+    judged = evaluate(evidence(start()), taken("a"), [replaced(in_order=False)])
+    assert [*judged.broken()] == ["not stopped within their grace: puller-1"]
+
+
+def test_the_pause_of_a_replacement_counts_as_that_of_a_kill():
+    known = evidence(start("a", 1.0), start("b", 20.0), accepted_at=0.0)
+    replacement = [away("ingest", 2.0, 12.0, "replace")]
+    judged = evaluate(known, taken("a", "b"), replacement, ["ingest"])
+    assert judged.worst_pause_s == pytest.approx(19.0)

@@ -111,6 +111,19 @@ async def test_killed_part_is_started_again(supervisor):
     assert status.exit_code == -signal.SIGKILL
 
 
+async def test_a_replaced_part_has_stopped_in_order_before_its_successor_starts(supervisor):
+    await supervisor.start(part("worker", WAITS))
+    await supervisor.start(part("other", WAITS))
+    before = supervisor.status()["worker"].pid
+    ended = await supervisor.replace("worker", grace=timedelta(seconds=PATIENCE_S))
+    assert (ended.pid, ended.state) == (before, "stopped")
+    status = supervisor.status()
+    assert [*status] == ["worker", "other"]
+    assert status["worker"].state == "running"
+    assert status["worker"].pid != before
+    assert status["worker"].restarts == 0
+
+
 async def test_crash_tells_exit_code_and_last_words(supervisor, changes):
     await supervisor.start(part("worker", "import sys; print('why'); sys.exit(3)"))
     await until(supervisor, lambda parts: parts["worker"].state == "failed")

@@ -39,6 +39,7 @@ from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
 from pop_stream.policy.schedules.keeper import Firing
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.relay.relay import _events_of
+from pop_stream.rollup.occurrences import read_events
 from pop_stream.scheduler.event_handler import NotAnEventError
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.settings import Settings
@@ -199,6 +200,11 @@ async def schedule_states(records):
     return received, range(len(records) - len(received))
 
 
+async def occurrences(records):
+    received = [*read_events(records)]
+    return received, range(len(records) - len(received))
+
+
 def lone(decode):
     async def of(records):
         received, refused = [], []
@@ -226,6 +232,7 @@ READERS = [
     ("definitions", definitions),
     ("occasions", timekeeper),
     ("timekeeper", schedule_states),
+    ("schedule-events", occurrences),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),
     ("dead-webhooks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),

@@ -77,10 +77,16 @@ def test_addresses_agree():
     )
 
 
-def test_probes_ask_the_ports_that_are_listened_to():
-    scheduler = SERVICES["scheduler"]
-    port = scheduler["environment"]["POP_METRICS_PORT"]
-    assert f":{port}/healthz" in scheduler["healthcheck"]["test"][-1]
+@pytest.mark.parametrize("name", sorted(set(PARTS) - {"api", "migrate"}))
+def test_a_probe_of_a_part_asks_the_port_that_it_listens_to(name):
+    environment = SERVICES[name]["environment"]
+    assert environment["POP_METRICS_HOST"] == "0.0.0.0"  # noqa: S104  # of the container
+    port = environment["POP_METRICS_PORT"]
+    assert f":{port}/healthz" in SERVICES[name]["healthcheck"]["test"][-1]
+    assert SERVICES[name]["expose"] == [str(port)]
+
+
+def test_the_probe_of_the_api_asks_its_own_port():
     assert f":{Settings().http_port}/readyz" in SERVICES["api"]["healthcheck"]["test"][-1]
 
 

@@ -1,6 +1,7 @@
 """The handlers that come with the library, run as a puller runs them."""
 
 import asyncio
+import json
 import os
 import sys
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from pop_stream.puller.handlers.waiting import sleep
 from pop_stream.settings import Settings
 
 PYTHON = sys.executable
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +48,8 @@ async def handlers():
     await registry.close()
 
 
-async def result_of(handlers, kind, payload):
-    run = run_of(handlers, node("a", kind=kind, payload=payload))
+async def result_of(handlers, kind, payload, **fields):
+    run = run_of(handlers, node("a", kind=kind, payload=payload), **fields)
     failure = await run.run()
     assert failure is None, failure
     return msgspec.json.decode(run.take_changes().operations[0].result)
@@ -140,6 +142,10 @@ async def test_no_command_is_allowed_by_default():
     assert "POP_ALLOWED_COMMANDS" in failure.message
 
 
+async def answer_headers(request):
+    return web.json_response({k.lower(): v for k, v in request.headers.items()})
+
+
 async def answer(request):
     match request.match_info["what"]:
         case "echo":
@@ -167,6 +173,7 @@ async def answer(request):
 @asynccontextmanager
 async def server(host="127.0.0.1"):
     app = web.Application()
+    app.router.add_get("/headers", answer_headers)
     app.router.add_route("*", "/{what}", answer)
     async with TestServer(app, host=host) as one:
         yield lambda what: str(one.make_url(f"/{what}"))
@@ -185,6 +192,21 @@ async def test_http_sends_json_and_returns_the_answer(handlers):
     assert result["status"] == 200
     assert result["headers"]["x-seen"] == "7"
     assert result["body"] == {"method": "POST", "body": '{"a": 1}'}
+
+
+async def test_http_sends_the_trace_of_its_operation_unless_the_payload_states_one(handlers):
+    trace = {"traceparent": PARENT, "tracestate": "a=1", "correlation_id": "c"}
+    async with server() as url:
+        plain = {"url": url("headers")}
+        got = (await result_of(handlers, "http", plain, trace=trace))["body"]
+        assert (got["traceparent"], got["tracestate"]) == (PARENT, "a=1")
+        assert "x-correlation-id" not in got
+        own = plain | {"headers": {"Traceparent": "00-own"}}
+        got = (await result_of(handlers, "http", own, trace=trace))["body"]
+        assert got["traceparent"] == "00-own"
+        assert "tracestate" not in got
+        assert "traceparent" not in (await result_of(handlers, "http", plain))["body"]
+        await handlers.close()
 
 
 async def test_http_answer_that_is_no_json_is_text(handlers):
@@ -370,6 +392,22 @@ async def test_command_sees_no_shell_and_no_secrets(handlers, monkeypatch):
     stdout = (await result_of(handlers, "command", payload))["stdout"]
     assert stdout.startswith("['$(id); rm'] ")
     assert "hunter2" not in stdout
+
+
+async def test_command_gets_the_trace_of_its_operation_and_no_other(handlers, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    monkeypatch.setenv("TRACEPARENT", "the puller's")
+    payload = script("import json, os; print(json.dumps(dict(os.environ)))")
+    without = json.loads((await result_of(handlers, "command", payload))["stdout"])
+    assert "TRACEPARENT" not in without
+    assert without["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
+    assert "OTEL_EXPORTER_OTLP_HEADERS" not in without
+    trace = {"traceparent": PARENT, "tracestate": "a=1", "correlation_id": "c"}
+    given = await result_of(handlers, "command", payload, trace=trace)
+    environment = json.loads(given["stdout"])
+    assert (environment["TRACEPARENT"], environment["TRACESTATE"]) == (PARENT, "a=1")
+    assert not {"X-CORRELATION-ID", "x-correlation-id"} & {*environment}
 
 
 async def test_command_that_reads_no_input_is_no_failure(handlers):

@@ -62,8 +62,10 @@ async def test_included_registry_brings_its_types_and_what_it_closes():
     inner, outer = Handlers(), Handlers()
     inner.handler("x")(plain)
     inner.on_stop(close)
+    inner.beside(close)
     outer.handler("y")(plain)
     outer.include(inner)
+    assert outer.works == (close,)
     await outer.close()
     assert outer.types == ("x", "y")
     assert closed == ["inner"]

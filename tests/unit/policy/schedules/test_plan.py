@@ -308,3 +308,65 @@ def test_no_instant_is_missed_and_none_is_placed_twice(steps, every):
     keeper.take(0, "write")
     wanted = takewhile(lambda at: at <= keeper.now, one.instants(NOON))
     assert keeper.placed == [*wanted]
+
+
+# ---- what is reported of instants that are passed over ----
+
+
+def reported(made):
+    return [((one.nominal - NOON) / HOUR, one.reason) for one in made.passed_over]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"misfire": "skip"}, [(1, "late"), (2, "late")]),
+        ({"misfire": "coalesce"}, [(1, "late")]),
+        ({"misfire": "fire_all", "max_catch_up": 1}, [(1, "late")]),
+        ({"misfire": "fire_all"}, []),
+        ({"catch_up_s": 3_600}, [(1, "late")]),
+        ({"paused": True}, [(1, "paused"), (2, "paused")]),
+        ({"paused": True, "catch_up_s": 3_600}, [(1, "late"), (2, "paused")]),
+    ],
+)
+def test_it_is_reported_why_an_instant_is_passed_over(fields, expected):
+    one = schedule(**fields)
+    assert reported(after_hours(one, started(one), 2, now=0.5)) == expected
+
+
+def test_a_pause_after_failures_is_reported_as_such():
+    one = schedule(pause_after_failures=1)
+    made = after_hours(one, started(one, is_paused=True), 1)
+    assert reported(made) == [(1, "paused_after_failures")]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("skip", [(2, "overlap"), (3, "overlap")]),
+        ("buffer_one", [(2, None), (3, "overlap")]),
+        ("buffer_all", [(2, None), (3, None)]),
+        ("cancel_other", [(2, None), (2, "superseded"), (3, None)]),
+        ("allow", []),
+        ("replace", []),
+    ],
+)
+def test_it_is_reported_what_waits_and_what_a_running_one_keeps_out(overlap, expected):
+    one = schedule(overlap=overlap)
+    state, seen = started(one), []
+    for hour in (1, 2, 3):
+        made = after_hours(one, state, hour)
+        state, seen = made.state, seen + reported(made)
+    assert seen == expected
+
+
+def test_what_is_replaced_in_the_decision_that_submits_it_is_reported():
+    one = schedule(overlap="replace")
+    assert reported(after_hours(one, started(one), 2, now=0.5)) == [(1, "superseded")]
+
+
+def test_of_many_the_last_are_reported():
+    one = schedule(trigger={"every_s": 1}, paused=True)
+    made = after_hours(one, started(one), 1)
+    assert (made.state.skipped, len(made.passed_over)) == (3_600, 100)
+    assert made.passed_over[-1].nominal == NOON + HOUR
