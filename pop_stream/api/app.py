@@ -38,6 +38,7 @@ from pop_stream.api.submissions.submissions import (
 )
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.waits.completions import CompletionEndpoints
 from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.extensions import period_resolvers
 from pop_stream.kafka.topics import Topics
@@ -50,6 +51,7 @@ from pop_stream.policy.lease_token import LeaseTokens
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
+from pop_stream.ports.completions import CompletionStore
 from pop_stream.ports.dead_letters import DeadLetterStore
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.deliveries import HttpDeliveries
@@ -97,6 +99,7 @@ class ApiPorts:
     stats: StatsReader
     pullers: PullerReader
     signals: SignalStore
+    completions: CompletionStore
     occurrences: OccurrenceStore
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
@@ -179,6 +182,7 @@ def _endpoints(
         dead_letters=_dead_letters(ports, settings, validator, submissions, body_reader),
         signals=SignalEndpoints(ports.signals, ports.clock, body_reader),
         decisions=_decisions(ports, settings, body_reader),
+        completions=_completions(ports, settings, body_reader),
         metrics=metrics,
         document=document.get,
     )
@@ -206,6 +210,19 @@ def _decisions(
         body_reader=body_reader,
         settings=settings,
         audit_log=ports.audit,
+    )
+
+
+def _completions(
+    ports: ApiPorts, settings: Settings, body_reader: BodyReader
+) -> CompletionEndpoints:
+    return CompletionEndpoints(
+        completions=ports.completions,
+        summaries=ports.summaries,
+        definitions=ports.definitions,
+        clock=ports.clock,
+        body_reader=body_reader,
+        settings=settings,
     )
 
 
@@ -338,7 +355,7 @@ def _pulls(ports: ApiPorts, settings: Settings, body_reader: BodyReader) -> Pull
         publisher=ports.publisher,
         clock=ports.clock,
         body_reader=body_reader,
-        topic=Topics(settings.topic_prefix).agenda_events,
+        settings=settings,
     )
 
 

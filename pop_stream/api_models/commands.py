@@ -16,6 +16,9 @@ from pop_stream.policy.lifecycle.states import State
 
 BulkAction = Literal["cancel", "hold", "release", "reprioritise", "rerun", "delete"]
 
+MAX_PAYLOAD_TESTS: Final = 8
+"""Most values of payloads in one filter."""
+
 MAX_FILTER_VALUES: Final = 10_000
 """Most values of one field of a filter."""
 
@@ -89,6 +92,26 @@ class Selection(BaseModel):
     started_before: InstantField | None = None
     ended_from: InstantField | None = None
     ended_before: InstantField | None = None
+
+
+PAYLOAD_TEST: Final = "^[^=]+="
+"""A path of a payload, its parts joined by dots, and the value that stands there."""
+
+MAX_PAYLOAD_TEST: Final = 900
+
+PayloadTest = Annotated[
+    str, StringConstraints(pattern=PAYLOAD_TEST, max_length=MAX_PAYLOAD_TEST)
+]
+
+
+class ListSelection(Selection):
+    """The same for lists, which may also look into payloads, a part of the list at a time."""
+
+    payload: Annotated[tuple[PayloadTest, ...], Field(max_length=MAX_PAYLOAD_TESTS)] = Field(
+        default=(),
+        description="`path=value`: an operation's payload has this value there. Of one path "
+        "any value fits; of several paths, all must.",
+    )
 
 
 class BulkCommand(Reprioritisation):

@@ -13,6 +13,7 @@ from pop_stream.model.events.lifecycle import StopReason
 from pop_stream.model.ids import ID_LENGTH
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.retry import MAX_DEFERRAL_S
+from pop_stream.policy.completion_token import MAX_COMPLETION_TOKEN_LENGTH
 from pop_stream.policy.lease_token import MAX_TOKEN_LENGTH
 
 MAX_PULL_COUNT: Final = 100
@@ -95,12 +96,19 @@ class WaitReport(_Request):
         default=60, description="Seconds until the agenda is to be pulled again."
     )
     message: Text = Field(default="", description="What it waits for.")
-    kind: Literal["check", "signal", "approval"] = Field(
+    kind: Literal["check", "signal", "approval", "completion"] = Field(
         default="check",
-        description="`signal` and `approval` are ended from outside, which wakes the agenda.",
+        description="All but `check` are ended from outside, which wakes the agenda.",
     )
     signal: Annotated[str, StringConstraints(max_length=ID_LENGTH)] = Field(
         default="", description="With `signal`: its name."
+    )
+    completion_token: Annotated[
+        str, StringConstraints(max_length=MAX_COMPLETION_TOKEN_LENGTH)
+    ] = Field(
+        default="",
+        description="With `completion`: the token that was handed over; left out in later "
+        "attempts, for as long as the operation is not completed.",
     )
 
 

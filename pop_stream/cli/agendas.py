@@ -51,6 +51,7 @@ Where = Annotated[
 Reason = Annotated[str, typer.Option(help="Shown with the agenda and in its events.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
+_PAYLOAD: Final = "payload="
 _Chosen = dict[str, list[str] | str]
 
 T = TypeVar("T")
@@ -70,8 +71,14 @@ def list_agendas(
     limit: Annotated[int, typer.Option(min=1, help="Most to show.")] = 50,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show agendas that fit, newest first."""
-    selection = _selection(_chosen(ids, where))
+    """Show agendas that fit, newest first; payload=PATH=VALUE looks into their payloads."""
+    from pop_stream.api_models.commands import ListSelection
+
+    payload = [one for one in where or () if one.startswith(_PAYLOAD)]
+    chosen = _chosen(ids, [one for one in where or () if one not in payload])
+    if payload:
+        chosen["payload"] = [one.removeprefix(_PAYLOAD) for one in payload]
+    selection = valid(ListSelection, chosen)
     page, found = with_api(lambda client: _list(client, selection, limit))
     if as_json:
         listed = json.loads(msgspec.json.encode(found))

@@ -281,6 +281,14 @@ def _pauses(app: typer.Typer) -> None:
         emit(with_api(go_on))
 
     @app.command()
+    def expire(schedule_id: Id) -> None:
+        """End a schedule for good: nothing is due from now on, its definition stays."""
+        from pop_stream.clock import WallClock
+
+        end = {"end": WallClock().now().isoformat()}
+        emit(with_api(lambda client: client.schedules.patch(schedule_id, end)).content)
+
+    @app.command()
     def backfill(schedule_id: Id, first: Instant, last: Instant) -> None:
         """Submit the occurrences of a range, both ends included, 1,000 at most."""
         span = (instant(first), instant(last))

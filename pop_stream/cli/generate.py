@@ -1,4 +1,4 @@
-"""Writes what is made from the code: message schemas and the reference of settings and topics.
+"""Writes what is made from the code: message schemas, AsyncAPI, settings and topics.
 
 `python -m pop_stream.cli.generate` writes the files; with `--check` it writes nothing and
 fails if any of them is not what it would write.
@@ -15,6 +15,7 @@ import msgspec
 from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined
 
+from pop_stream.cli.asyncapi import asyncapi_text
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definition
 from pop_stream.model.events.lifecycle import LifecycleEvent
@@ -47,13 +48,15 @@ Schema = dict[str, Any]
 
 def generated() -> Mapping[Path, str]:
     """Every generated file, by path, with the content it should have."""
+    of_topics = schemas()
     files = {
         resource_folder("topics") / "schemas" / name: json.dumps(schema, indent=2) + "\n"
-        for name, schema in schemas().items()
+        for name, schema in of_topics.items()
     }
     reference = _ROOT / "docs" / "reference"
     files[reference / "settings.md"] = _settings_page()
     files[reference / "topics.md"] = _topics_page()
+    files[reference / "asyncapi.json"] = asyncapi_text(of_topics)
     return files
 
 
@@ -174,7 +177,8 @@ def _topics_page() -> str:
         "",
         "Generated from `topics/catalog.toml`; do not edit. The value of a record is JSON. On",
         "`pop.submissions`, `pop.ready` and `pop.agenda-events` it is one object or a list.",
-        "Public topics are for other programs to read or write; the rest may change.",
+        "Public topics are for other programs to read or write; the rest may change. An",
+        "[AsyncAPI 3 document](asyncapi.json) has the public ones.",
         "All have `message.timestamp.type=LogAppendTime`: no writer's clock counts.",
         "",
         "## Schema version",

@@ -14,6 +14,7 @@ from pop_stream.cli import admin, agendas, definitions, dev, parts, stats
 from pop_stream.cli.dead_letters import app as dead_letters
 from pop_stream.cli.keys import app as keys
 from pop_stream.cli.signals import app as signals
+from pop_stream.cli.signals import complete
 from pop_stream.operations.errors import UsageError, message, wants_traces
 
 app = typer.Typer(
@@ -47,7 +48,10 @@ def _root(
 
 for panel, commands in (
     ("Try it", (dev.dev,)),
-    ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
+    (
+        "Work with agendas",
+        (agendas.submit, agendas.progress, agendas.watch, complete),
+    ),
     ("Parts, one long-running process each", parts.COMMANDS),
     ("Operate", (*stats.COMMANDS, *admin.COMMANDS)),
 ):

@@ -1,4 +1,4 @@
-"""`pop-stream signals …`: give and list signals, over the HTTP API."""
+"""`pop-stream signals …` and `complete`: end what work waits for, over the HTTP API."""
 
 import json
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ def give(
     as_json: JsonFlag = False,
 ) -> None:
     """Give a signal: operations and agendas that wait for it go on."""
-    content = _parsed(payload)
+    content = _parsed(payload, "--payload")
     given = with_api(
         lambda client: client.signals.give(name, content, customer_id=customer, keep_s=keep_s)
     )
@@ -54,9 +54,40 @@ def list_signals(customer: Customer = None, as_json: JsonFlag = False) -> None:
     console().print(table(("customer", "name", "given", "until"), rows))
 
 
-def _parsed(payload: str) -> Any:  # noqa: ANN401  # JSON
+def complete(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="As it was handed over.")],
+    result: Annotated[
+        str, typer.Option(metavar="JSON", help="Of the operation, in success.")
+    ] = "null",
+    error: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why it failed, if it did.")
+    ] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="With --error: no other attempt can help.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Complete an operation that was handed over; its token is enough, no key is needed."""
+    content = _parsed(result, "--result")
+    if (error is None and final) or (error is not None and content is not None):
+        msg = "--error and --result exclude each other, and --final goes with --error"
+        raise UsageError(msg)
+    completed = with_api(
+        lambda client: (
+            client.completions.succeed(token, content)
+            if error is None
+            else client.completions.fail(token, error, retryable=not final)
+        )
+    )
+    if as_json:
+        emit(msgspec.to_builtins(completed))
+    else:
+        console().print(f"{completed.operation} has {completed.outcome}")
+
+
+def _parsed(text: str, option: str) -> Any:  # noqa: ANN401  # JSON
     try:
-        return json.loads(payload)
+        return json.loads(text)
     except ValueError as error:
-        msg = f"--payload: is not JSON: {error}"
+        msg = f"{option}: is not JSON: {error}"
         raise UsageError(msg) from None

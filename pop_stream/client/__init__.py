@@ -15,7 +15,7 @@ Event streams are resumed with `Last-Event-ID` when a connection breaks, and end
 event.
 """
 
-from pop_stream.api_models.commands import BulkCommand, Selection
+from pop_stream.api_models.commands import BulkCommand, ListSelection, Selection
 from pop_stream.client.client import Client
 from pop_stream.client.definitions import DefinitionPage, StoredDefinition
 from pop_stream.client.errors import (
@@ -51,6 +51,7 @@ __all__ = [
     "BulkCommand",
     "Client",
     "DefinitionPage",
+    "ListSelection",
     "Retry",
     "Selection",
     "StoredDefinition",

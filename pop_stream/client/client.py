@@ -19,6 +19,7 @@ from pop_stream.api_models.schedules import (
 from pop_stream.api_models.submissions import AcceptedAgenda, Preview, SplitPreview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
+from pop_stream.client.completions import CompletionCalls
 from pop_stream.client.content import decoded, is_named, to_json
 from pop_stream.client.dead_letters import DeadLetterCalls
 from pop_stream.client.definitions import DefinitionCalls
@@ -366,6 +367,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         audit: Who changed what.
         dead_letters: What came to nothing and waits for a person.
         signals: What work waits for, and customers give.
+        completions: Of operations that were handed over, by their tokens.
         stats: What was counted by hour, and what customers had of workers.
         operations: Those that wait for a person, who approves or rejects them.
     """
@@ -394,6 +396,7 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
         self.audit = AuditCalls(transport)
         self.dead_letters = DeadLetterCalls(transport)
         self.signals = SignalCalls(transport)
+        self.completions = CompletionCalls(transport)
         self.stats = StatsCalls(transport)
         self.operations = OperationCalls(transport)
 

@@ -26,6 +26,7 @@ from pop_stream.model.revisions import CustomerLimits
 from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
 from pop_stream.operations.doctor import doctor
 from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.completions import PostgresCompletions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
@@ -142,6 +143,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             dead_letters=PostgresDeadLetters(pool),
             pullers=PostgresPullers(pool),
             signals=PostgresSignals(pool),
+            completions=PostgresCompletions(pool),
             occurrences=PostgresOccurrences(pool),
             stats=PostgresStats(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),

@@ -14,7 +14,13 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.lifecycle import AgendaCommanded, AgendaResolved, LifecycleEvent
 from pop_stream.model.events.scheduling import MAX_MESSAGE_LENGTH
-from pop_stream.model.signal import AnsweredOperation, DecidedWait
+from pop_stream.model.signal import (
+    HAND_OVER_TIMED_OUT,
+    OPERATION_FINAL,
+    OPERATION_RETRYABLE,
+    AnsweredOperation,
+    DecidedWait,
+)
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
@@ -30,6 +36,7 @@ _WORK_SHARE: Final = 0.05
 """Of the time that looks may take: where they take long, they are made less often."""
 
 _REMOVE_EVERY_S: Final = 60.0
+_FAILURES: Final = {True: OPERATION_RETRYABLE, False: OPERATION_FINAL}
 _PART: Final = "conditions"
 
 _log = structlog.get_logger()
@@ -97,14 +104,25 @@ class ConditionWatcher:
         return len(answered) + len(decided)
 
     def _resolved(self, one: AnsweredOperation) -> AgendaResolved:
+        now = self._clock.now()
+        code, reason = "", ""
+        if one.outcome != "succeeded":
+            code, reason = _FAILURES[one.is_retryable], one.reason
+        if one.outcome == "timed_out":
+            waited_s = (now - (one.since or now)).total_seconds()
+            code = HAND_OVER_TIMED_OUT
+            reason = f"it was handed over, and nobody completed it within {waited_s:.0f} s"
         return AgendaResolved(
             agenda_id=one.agenda_id,
-            at=self._clock.now(),
+            at=now,
             insight_id=one.insight_id,
             attempt=one.attempt,
             operation=one.operation,
+            outcome="succeeded" if one.outcome == "succeeded" else "failed",
             result=Raw(one.payload) if one.payload else UNSET,
             by=one.given_by,
+            reason=reason,
+            code=code,
         )
 
     def _commanded(self, one: DecidedWait) -> AgendaCommanded:

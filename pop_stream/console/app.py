@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 import structlog
 from aiohttp import web
-from multidict import MultiMapping
+from multidict import MultiDict, MultiMapping
 
 from pop_stream.api.http.access import ForeignPages
 from pop_stream.api.http.correlation import correlation_id
@@ -29,31 +29,15 @@ from pop_stream.client import (
 from pop_stream.console import live
 from pop_stream.console.layout import error_page, fault_page, navigation_of, notice_of
 from pop_stream.console.oidc import PENDING_S, OidcConfig, OidcSignIn
-from pop_stream.console.pages.agenda import act, agenda
-from pop_stream.console.pages.agendas import agendas, command_all
-from pop_stream.console.pages.dead_letters import (
-    command_letters,
-    dead_letter,
-    dead_letters,
-    settle_letter,
-)
-from pop_stream.console.pages.insight import customer_queue, insight
-from pop_stream.console.pages.overview import overview
-from pop_stream.console.pages.pullers import pullers
-from pop_stream.console.pages.service import audit, change_key, doctor, keys, make_key
-from pop_stream.console.pages.submit import run_template, submit
-from pop_stream.console.pages.weights import (
-    forecast,
-    pause_customer,
-    pause_insight,
-    set_weight,
-)
 from pop_stream.console.rendering import Page, Renderer
+from pop_stream.console.routes import FORMS, PAGES, FormHandler, PageMaker
 from pop_stream.console.sessions import Session, Sessions
 from pop_stream.console.viewing import Clients, FindingsCache, PageView, QueueCache
 from pop_stream.model.errors import (
     ForbiddenError,
+    Issue,
     PopStreamError,
+    SubmissionError,
     UnauthenticatedError,
 )
 
@@ -63,7 +47,7 @@ COOKIE: Final = "__Host-pop-session"
 SIGN_IN_COOKIE: Final = "__Host-pop-sign-in"
 THEME: Final = "pop-theme"
 _YEAR_S: Final = 365 * 24 * 3600
-_MAX_FORM: Final = 256 * 1024
+_MAX_FORM: Final = 1024 * 1024
 
 
 _POLICY: Final = (
@@ -83,37 +67,6 @@ _STATIC: Final[Mapping[str, str]] = {
     "icon.svg": "image/svg+xml",
 }
 _NEXT_THEME: Final[Mapping[str, str]] = {"auto": "dark", "dark": "light", "light": "auto"}
-PageMaker = Callable[[PageView], Awaitable[Page]]
-
-FormHandler = Callable[[PageView, MultiMapping[str]], Awaitable[Page | str]]
-
-_PAGES: Final[tuple[tuple[str, PageMaker], ...]] = (
-    ("/", overview),
-    ("/insights/{insight_id}", insight),
-    ("/insights/{insight_id}/forecast", forecast),
-    ("/insights/{insight_id}/customers/{customer_id}", customer_queue),
-    ("/agendas", agendas),
-    ("/agendas/{agenda_id}", agenda),
-    ("/submit", submit),
-    ("/dead-letters", dead_letters),
-    ("/dead-letters/{letter_id}", dead_letter),
-    ("/pullers", pullers),
-    ("/keys", keys),
-    ("/audit", audit),
-    ("/doctor", doctor),
-)
-_FORMS: Final[tuple[tuple[str, FormHandler], ...]] = (
-    ("/agendas/commands", command_all),
-    ("/agendas/{agenda_id}/{action}", act),
-    ("/submit", run_template),
-    ("/dead-letters/commands", command_letters),
-    ("/dead-letters/{letter_id}/{action}", settle_letter),
-    ("/keys", make_key),
-    ("/keys/{key_id}/{action}", change_key),
-    ("/customers/{customer_id}/weight", set_weight),
-    ("/customers/{customer_id}/{action}", pause_customer),
-    ("/insights/{insight_id}/{action}", pause_insight),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +116,12 @@ class Console:
 
     def application(self) -> web.Application:
         """To be mounted below the console's path."""
-        app = web.Application(client_max_size=_MAX_FORM)
+        app = web.Application()
         router = app.router
         router.add_get("/static/{name}", self._get_static)
-        for path, page in _PAGES:
+        for path, page in PAGES:
             router.add_get(path, self._shows(page))
-        for path, handler in _FORMS:
+        for path, handler in FORMS:
             router.add_post(path, self._takes(handler))
         router.add_get("/sign-in", self._guarded(self._get_sign_in))
         router.add_post("/sign-in", self._guarded(self._post_sign_in))
@@ -236,14 +189,15 @@ class Console:
                 self._sessions.end(request.cookies.get(COOKIE, ""))
                 return self._to_sign_in(request)
             except PopStreamError as error:
-                return self._answer(request, error_page(error), None)
+                return self._answer(request, error_page(error), self._known_session(request))
             except web.HTTPException:
                 raise
             except Exception:
                 if request.writer.output_size:
                     raise  # an answer has begun: all that is left is to cut the connection
                 _log.exception("console.failed", path=request.path)
-                return self._answer(request, fault_page(correlation_id(request)), None)
+                page = fault_page(correlation_id(request))
+                return self._answer(request, page, self._known_session(request))
 
         return guarded
 
@@ -273,8 +227,8 @@ class Console:
         return self._answer(request, self._sign_in_page(request.query.get("back", "")), None)
 
     async def _post_sign_in(self, request: web.Request) -> web.StreamResponse:
-        form = await request.post()
-        token, back = str(form.get("key", "")).strip(), str(form.get("back", ""))
+        form = await _read_form(request)
+        token, back = form.get("key", "").strip(), form.get("back", "")
         try:
             caller = await (await self._clients.of(token)).caller()
         except (ApiUnauthenticatedError, ApiForbiddenError, ApiRefusedError) as error:
@@ -353,11 +307,11 @@ class Console:
         return response
 
     async def _post_theme(self, request: web.Request) -> web.StreamResponse:
-        form = await request.post()
-        theme = str(form.get("theme", ""))
+        form = await _read_form(request)
+        theme = form.get("theme", "")
         if theme not in _NEXT_THEME:
             theme = "auto"
-        response = _see_other(self._own_address(str(form.get("back", ""))))
+        response = _see_other(self._own_address(form.get("back", "")))
         response.set_cookie(THEME, theme, max_age=_YEAR_S, path="/", samesite="Strict")
         return response
 
@@ -369,6 +323,12 @@ class Console:
         if self._open_session is None:
             caller = await (await self._clients.of(None)).caller()
             self._open_session = Session(caller, None, float("inf"))
+        return self._open_session
+
+    def _known_session(self, request: web.Request) -> Session | None:
+        """The session of a request, as far as it is known without asking the API."""
+        if self._config.signs_in:
+            return self._sessions.find(request.cookies.get(COOKIE, ""))
         return self._open_session
 
     async def _view(self, request: web.Request, session: Session) -> PageView:
@@ -383,11 +343,11 @@ class Console:
         )
 
     async def _form(self, request: web.Request, session: Session) -> MultiMapping[str]:
-        form = await request.post()
-        if not session.accepts(str(form.get("csrf", ""))):
+        form = await _read_form(request)
+        if not session.accepts(form.get("csrf", "")):
             msg = "the form is not of this session; open the page again and send it once more"
             raise ForbiddenError(msg)
-        return form  # type: ignore[return-value]  # no form of ours sends files
+        return form
 
     def _own_address(self, back: str) -> str:
         """Where to go on: an address of the console, whatever a form says."""
@@ -442,6 +402,30 @@ def mount(
     app.add_subapp(config.base, Console(config, now).application())
     for path in ("/", config.base):
         app.router.add_get(path, lead)
+
+
+async def _read_form(request: web.Request) -> MultiMapping[str]:
+    """The texts of a form; files, which no form of ours sends, are left out.
+
+    Raises:
+        SubmissionError: If it cannot be read, or is larger than any form of ours.
+    """
+    try:
+        # The limit of an application that is mounted below another is never asked.
+        fields = await request.clone(client_max_size=_MAX_FORM).post()
+    except web.HTTPRequestEntityTooLarge:
+        message = f"is larger than {_MAX_FORM:,} bytes; send less, or use the API"
+        raise SubmissionError([Issue("form", "too long", message)]) from None
+    except (web.HTTPBadRequest, ValueError, LookupError, AssertionError) as error:
+        message = "cannot be read; send it as the page does, in UTF-8"
+        raise SubmissionError([Issue("form", str(error)[:200], message)]) from None
+    texts: MultiDict[str] = MultiDict()
+    for name, value in fields.items():
+        if isinstance(value, str):
+            texts.add(name, value)
+        elif isinstance(value, web.FileField):
+            value.file.close()
+    return texts
 
 
 def _static_file(name: str) -> bytes:

@@ -14,6 +14,7 @@ from pop_stream.client import (
     ApiRefusedError,
     ApiUnavailableError,
 )
+from pop_stream.console.numbers import whole_number
 from pop_stream.console.rendering import Page
 from pop_stream.model.errors import (
     ForbiddenError,
@@ -51,6 +52,8 @@ _NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "o"),
     NavigationEntry("/agendas", "Agendas", "a"),
     NavigationEntry("/submit", "Submit", "s", role=Role.SUBMIT, operator_role=Role.SUBMIT),
+    NavigationEntry("/definitions/schedules", "Schedules", "e"),
+    NavigationEntry("/definitions", "Definitions", "f"),
     NavigationEntry("/dead-letters", "Dead letters", "d"),
     NavigationEntry("/pullers", "Pullers", "p", role=None),
     NavigationEntry("/keys", "Keys", "k", role=Role.OPERATE, operator_role=Role.ADMIN),
@@ -72,6 +75,12 @@ _DONE: Final[Mapping[str, str]] = {
     "weight": "The weight is saved, and acts with the next pick.",
     "pause": "Paused: what waits stays, what is out goes on.",
     "resume": "Resumed.",
+    "schedule-pause": "Paused: occurrences are skipped until it is resumed.",
+    "schedule-resume": "Resumed.",
+    "schedule-trigger": "Triggered: an occurrence for now is on its way.",
+    "saved": "Saved; in force within a second.",
+    "defined": "Defined; in force within a second.",
+    "deleted": "Deleted.",
     "revoke": "The key is revoked; every process refuses it within two seconds.",
 }
 
@@ -79,8 +88,10 @@ _DONE: Final[Mapping[str, str]] = {
 def notice_of(did: str, count: str) -> str:
     """What a page says of the deed that led there, by what its address says; else nothing."""
     if did in _ON_ITS_WAY:
-        many = f" for {count} agendas" if count.isdecimal() else ""
+        many = f" for {count} agendas" if whole_number(count) is not None else ""
         return f"{did.capitalize()} is on its way{many}."
+    if did == "schedule-backfill" and whole_number(count) is not None:
+        return f"{count} occurrences are on their way."
     return _DONE.get(did, "")
 
 

@@ -46,6 +46,10 @@ _SHAPES: Final[Mapping[str, str]] = {
     "refused": "⊗",
     "lost": "?",
     "deferred": "◷",
+    "scheduled": "◷",
+    "paused": "‖",
+    "paused_after_failures": "‖",
+    "ended": "■",
 }
 """A state has its word and a shape; its colour says nothing more."""
 
@@ -107,7 +111,7 @@ def shown(value: object) -> object:
 
 
 def word(state: State | str) -> str:
-    """The word of a state, of an agenda or of an operation."""
+    """The word of a state, of an agenda, an operation or a schedule."""
     return state.value if isinstance(state, State) else state
 
 

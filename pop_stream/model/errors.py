@@ -24,6 +24,8 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ KeyStateError            an API key has ended, or another stands in its place
 ├─ TransitionError          an event does not follow from the state
 ├─ LeaseLostError           the attempt is over: stop, report nothing
+├─ CompletionError          a completion token completes nothing: the operation went another way
+│  └─ CompletionLateError   …its time or its agenda is over
 ├─ UnreadableRecordError    bytes that are no event
 ├─ RecordTooLargeError      what no record can hold; nothing is gained by trying again
 ├─ OffsetsMovedError        another process owns the partition now: read it anew
@@ -365,6 +367,21 @@ class LeaseLostError(PopStreamError):
         )
         self.reason = reason
         self.state = state
+
+
+class CompletionError(PopStreamError):
+    """A completion token completes nothing: its operation has gone another way."""
+
+    code: ClassVar[str] = "completion_refused"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"this token completes nothing: {why}")
+
+
+class CompletionLateError(CompletionError):
+    """A completion token completes nothing any more: its time or its agenda is over."""
+
+    code: ClassVar[str] = "completion_late"
 
 
 class UnreadableRecordError(PopStreamError):

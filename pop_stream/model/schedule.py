@@ -39,6 +39,7 @@ from pop_stream.model.template import TEMPLATE_RUN, fill
 from pop_stream.model.tenancy import customer_of_id, foreign_id_issue
 from pop_stream.model.trigger import Trigger, zone_of
 from pop_stream.model.validation import issues_of
+from pop_stream.model.wait_for import without_unnamed
 
 MAX_NAME: Final = 80
 """Longest name of a schedule without its customer: its agendas' ids and series hold it."""
@@ -131,8 +132,8 @@ class Schedule(SharedDefinition):
     paused: bool = Field(default=False, description="Occurrences are skipped while it is.")
     submission: dict[str, JsonValue] = Field(
         description="As in `POST /v1/agendas`: an agenda or a template's run, without `id` and "
-        "`series`. @<pop.occasion::/nominal> is its instant; so are /local, /date, /previous "
-        "and /next."
+        "`series`. @<pop.occasion::/nominal> is its instant; so are /local, /date, /yesterday, "
+        "/stamp, /previous and /next; /agenda and /previous_agenda are ids."
     )
 
     @field_validator("timezone")
@@ -181,7 +182,8 @@ class Schedule(SharedDefinition):
         if wrong := [name for name in _OURS if name in submission]:
             msg = f"has {wrong[0]}, which each occurrence sets itself; leave it out"
             raise ValueError(msg)
-        sample = _occasion("sample", _LONG_AGO, zone_of("UTC"), _LONG_AGO, _LONG_AGO)
+        beside = (_LONG_AGO, _LONG_AGO)
+        sample = _occasion("sample", "sample", _LONG_AGO, zone_of("UTC"), beside)
         try:
             customer_id = _customer_of(fill(submission, {OCCASION: sample}))
         except SubmissionError as error:
@@ -299,7 +301,7 @@ class Occurrence:
         """The id of its agenda, the same whenever it is submitted."""
         name, mark, customer_id = self.schedule.id.partition("@")
         extra = self._extra and f"~{self._extra}"
-        return f"{name}.{self.nominal:%Y%m%dT%H%M%SZ}{extra}{mark}{customer_id}"
+        return f"{name}.{_stamp(self.nominal)}{extra}{mark}{customer_id}"
 
     @property
     def series(self) -> Series:
@@ -316,8 +318,11 @@ class Occurrence:
             SubmissionError: If a token names nothing.
         """
         schedule, zone = self.schedule, zone_of(self.schedule.timezone)
-        occasion = _occasion(schedule.name, self.nominal, zone, self._previous, self._following)
-        body = fill(schedule.submission, {OCCASION: occasion})
+        own_id = self.agenda_id.partition("@")[0]
+        beside = (self._previous, self._following)
+        mark = f"~{self._extra}" if self._extra.startswith("b") else ""
+        occasion = _occasion(schedule.name, own_id, self.nominal, zone, beside, mark=mark)
+        body = without_unnamed(fill(schedule.submission, {OCCASION: occasion}))
         body.setdefault("link_id", schedule.name)
         if schedule.expires_after_s is not None:
             expiry = self.nominal + timedelta(seconds=schedule.expires_after_s)
@@ -330,21 +335,32 @@ def _text(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y%m%dT%H%M%SZ}"
+
+
 def _occasion(
     name: str,
+    own_id: str,
     nominal: datetime,
     zone: ZoneInfo,
-    previous: datetime | None,
-    following: datetime | None,
+    beside: tuple[datetime | None, datetime | None],
+    *,
+    mark: str = "",
 ) -> Mapping[str, object]:
     local = nominal.astimezone(zone)
+    previous, following = beside
     return {
         "schedule": name,
         "nominal": _text(nominal),
         "local": local.isoformat(),
         "date": local.date().isoformat(),
+        "yesterday": (local.date() - timedelta(days=1)).isoformat(),
         "previous": _text(previous),
         "next": _text(following),
+        "agenda": own_id,
+        "previous_agenda": None if previous is None else f"{name}.{_stamp(previous)}{mark}",
+        "stamp": _stamp(nominal),
     }
 
 

@@ -1,8 +1,8 @@
-"""Signals, which customers give once something has come about; and waits that are over."""
+"""Signals that customers give, completions from outside, and waits that are over."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 MAX_SIGNAL_BYTES: Final = 64 * 1024
 """Largest payload, as JSON: it becomes an operation's result."""
@@ -34,9 +34,45 @@ class Signal:
     expires_at: datetime
 
 
+OPERATION_RETRYABLE: Final = "operation_retryable"
+OPERATION_FINAL: Final = "operation_final"
+HAND_OVER_TIMED_OUT: Final = "hand_over_timed_out"
+"""Codes of failures, as handlers' errors have them: of the first and the last, another attempt
+may help."""
+
+CompletionOutcome = Literal["succeeded", "failed", "timed_out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCompletion:
+    """How an operation ended that was handed over: completed by its token, or timed out.
+
+    Attributes:
+        token: The digest of the token.
+        attempt: In which the token was asked for.
+        result: JSON, in success; empty for none.
+        reason: Of a failure.
+        is_retryable: Whether another attempt may help.
+    """
+
+    agenda_id: str
+    operation: str
+    token: str
+    attempt: int
+    outcome: CompletionOutcome
+    result: bytes = b""
+    reason: str = ""
+    is_retryable: bool = False
+    completed_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredOperation:
-    """An operation that waits for a signal that was given."""
+    """An operation whose wait is over: its signal was given, or its hand-over has ended.
+
+    Attributes:
+        since: Since when it waits, if its hand-over has timed out.
+    """
 
     agenda_id: str
     insight_id: str
@@ -44,6 +80,10 @@ class AnsweredOperation:
     operation: str
     payload: bytes
     given_by: str
+    outcome: CompletionOutcome = "succeeded"
+    reason: str = ""
+    is_retryable: bool = False
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from pop_stream.model.sharing import SharedDefinition
 from pop_stream.model.split import Split
 from pop_stream.model.tenancy import foreign_id_issue
 from pop_stream.model.validation import shorten
+from pop_stream.model.wait_for import without_unnamed
 
 PAYLOAD_NAMES: Final = ("pop.payload", "pop.transformRequest")
 """Both stand for the payload of the run; the second is what POP also called it."""
@@ -256,6 +257,7 @@ def expand(template: AgendaTemplate, call: TemplateCall, *, version: int) -> Age
     }
     if expansion.issues:
         raise SubmissionError(expansion.issues)
+    document = without_unnamed(document)
     document.setdefault("title", template.title)
     document |= call.model_dump(include=set(OVERRIDES), exclude_none=True, mode="json")
     document["template"] = TemplateRef(id=template.id, version=version).model_dump()

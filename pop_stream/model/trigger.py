@@ -39,6 +39,14 @@ _SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_YEAR: Final = 8999
 _CRON_FIELDS: Final = (5, 6, 7)
+_NAMED: Final[Mapping[str, str]] = {
+    "@HOURLY": "0 * * * *",
+    "@DAILY": "0 0 * * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@MONTHLY": "0 0 1 * *",
+    "@QUARTERLY": "0 0 1 1,4,7,10 *",
+    "@YEARLY": "0 0 1 1 *",
+}
 _FREQUENCIES: Final = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 _SHORT: Final = frozenset({"DAILY", "WEEKLY"})
 _RARE: Final = frozenset({"BYMONTH", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYEASTER"})
@@ -58,7 +66,8 @@ class Trigger(BaseModel):
         Field(
             default=None,
             description="minute hour day month weekday; with six fields seconds come first, "
-            "with seven a year comes last. 0 and 7 are Sunday; names, L, LW, 5L and 5#2 work.",
+            "with seven a year comes last. 0 and 7 are Sunday; names, L, LW, 5L, 5#2 work, and "
+            "@hourly, @daily, @weekly, @monthly, @quarterly and @yearly.",
         )
     )
     every_s: Annotated[int, Field(ge=1, le=366 * 86_400), WHOLE_NUMBER] | None = Field(
@@ -138,7 +147,8 @@ class _Cron:
         Raises:
             ValueError: If it is none, or names a day that never comes.
         """
-        fields = text.upper().replace("?", "*").split()
+        named = _NAMED.get(text.upper(), text)
+        fields = named.upper().replace("?", "*").split()
         if len(fields) not in _CRON_FIELDS:
             msg = (
                 f"has {len(fields)} fields; give five, as in '30 2 * * MON-FRI', six with the "

@@ -1,5 +1,6 @@
 """What an agenda waits for before it takes its turn: others' ends, signals, instants."""
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -60,3 +61,29 @@ class Condition(BaseModel):
         """What it names, as text."""
         at = "" if self.at is None else self.at.isoformat()
         return self.agenda or self.link or self.signal or at
+
+
+_NAMES: Final = ("agenda", "link", "signal", "at")
+
+
+def without_unnamed(submission: Mapping[str, object]) -> dict[str, object]:
+    """A submission without conditions whose name came to null once its tokens were filled in.
+
+    The first occurrence of a schedule has none before it, so there is nothing to wait for. A
+    condition without a name is left in, and is refused as in any other submission.
+    """
+    conditions = submission.get("wait_for")
+    if not isinstance(conditions, list | tuple):
+        return dict(submission)
+    kept = [one for one in conditions if not _is_unnamed(one)]
+    left = {**submission, "wait_for": kept}
+    if kept or not conditions:
+        return left
+    return {name: one for name, one in left.items() if name not in {"wait_for", "on_timeout"}}
+
+
+def _is_unnamed(condition: object) -> bool:
+    if not isinstance(condition, Mapping):
+        return False
+    names = [name for name in _NAMES if name in condition]
+    return bool(names) and all(condition[name] is None for name in names)

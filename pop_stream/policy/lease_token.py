@@ -6,9 +6,6 @@ has delivered the agenda, and while the database is away. It does not say that t
 runs: an attempt that is over is fenced by its number, as any other puller's.
 """
 
-import hashlib
-import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -16,11 +13,11 @@ import msgspec
 
 from pop_stream.model.events.base import Instant
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.policy.signed_token import SignedTokens
 
 MAX_TOKEN_LENGTH: Final = 2_000
 """In characters; no token is longer, whatever agenda and insight are called."""
 
-_VERSION: Final = "v1"
 _PURPOSE: Final = b"pop_stream lease token "
 
 
@@ -58,39 +55,8 @@ class LeaseClaims(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class LeaseTokens:
-    """Signs tokens, and reads those that it or another process with the same key has signed.
-
-    Args:
-        secrets: The same in all processes of the API, at least one; the first signs. Once one
-            is left out, the tokens of workers that it was signed with are refused.
-    """
+class LeaseTokens(SignedTokens[LeaseClaims]):
+    """Signs and reads them; see `SignedTokens`."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
-        self._keys = [hmac.digest(one, _PURPOSE, hashlib.sha256) for one in secrets]
-
-    def sign(self, claims: LeaseClaims) -> str:
-        """The token, opaque to its holder; the same each time."""
-        payload = f"{_VERSION}.{_text(msgspec.json.encode(claims))}"
-        return f"{payload}.{_signature(self._keys[0], payload)}"
-
-    def read(self, token: str) -> LeaseClaims | None:
-        """What a token says; None if it is none, or signed with another key."""
-        payload, _, signature = token.rpartition(".")
-        version, _, encoded = payload.partition(".")
-        is_ours = any(
-            hmac.compare_digest(_signature(key, payload).encode(), signature.encode())
-            for key in self._keys
-        )
-        if not is_ours or version != _VERSION:
-            return None
-        return msgspec.json.decode(urlsafe_b64decode(encoded), type=LeaseClaims)
-
-
-def _signature(key: bytes, payload: str) -> str:
-    return _text(hmac.digest(key, payload.encode(), hashlib.sha256))
-
-
-def _text(raw: bytes) -> str:
-    # The padding stays: a signed payload is decoded as it was encoded.
-    return urlsafe_b64encode(raw).decode()
+        super().__init__(secrets, LeaseClaims, purpose=_PURPOSE)

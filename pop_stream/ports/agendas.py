@@ -14,6 +14,19 @@ MAX_COUNTED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class PayloadMatch:
+    """Selects agendas of which an operation's payload has one of these values at a path.
+
+    Attributes:
+        path: Names of fields, or numbers of items.
+        values: Texts as they are; numbers, true and false as JSON writes them.
+    """
+
+    path: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AgendaFilter:
     """Selects agendas: those that match every field that is set.
 
@@ -24,6 +37,8 @@ class AgendaFilter:
         template_ids: By the template it was made from.
         attempts: By the number of the attempt it is in, or ended in.
         puller_ids: By who has, or had, its latest attempt.
+        payload: Each must match. Bodies that take more than 64 KiB in the database, or that
+            hold text it cannot, match nothing. Lists and counts look at fewer agendas with it.
         accepted_from: Accepted at this instant or later; the other instants likewise.
         accepted_before: Accepted before this instant; the other instants likewise.
     """
@@ -42,6 +57,7 @@ class AgendaFilter:
     puller_ids: tuple[str, ...] = ()
     waiting_for: tuple[WaitReason, ...] = ()
     stopping: tuple[StopReason, ...] = ()
+    payload: tuple[PayloadMatch, ...] = ()
     accepted_from: datetime | None = None
     accepted_before: datetime | None = None
     emitted_from: datetime | None = None

@@ -29,7 +29,10 @@ class WaitStore(Protocol):
     """What waits, and whether it has come; raises UnavailableError while it is away."""
 
     async def answered(self, now: datetime, limit: int) -> Sequence[AnsweredOperation]:
-        """Operations that wait for a signal that is kept; at most so many."""
+        """Operations whose signal is kept or whose hand-over has ended; so many of each.
+
+        A hand-over whose time is over is decided to have timed out with this look.
+        """
         ...
 
     async def remove_expired(self, now: datetime) -> None:

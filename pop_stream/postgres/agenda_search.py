@@ -20,6 +20,9 @@ from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
 WINDOW_AGENDAS: Final = 10_000
 """Agendas of a list that one page is chosen from, where no index answers the whole filter."""
 
+WINDOW_PAYLOADS: Final = 2_000
+"""The same where payloads are looked into, which costs more."""
+
 _LEAST_OF_A_VALUE: Final = 50
 """Of them for each value of the anchor, if it has many."""
 
@@ -65,6 +68,7 @@ _TESTS: Final[Mapping[str, str]] = {
     "puller_ids": "puller_id = any({}::text[])",
     "waiting_for": "waiting_for = any({}::text[])",
     "stopping": "stopping = any({}::text[])",
+    "payload": "payload_has(body, {}::text[], {}::text[])",
     "emitted_from": "emitted_at >= {}::timestamptz",
     "emitted_before": "emitted_at < {}::timestamptz",
     "started_from": "started_at >= {}::timestamptz",
@@ -166,10 +170,11 @@ class AgendaSearch:
 
     @property
     def _window_size(self) -> int:
+        whole = WINDOW_PAYLOADS if self._wanted.payload else WINDOW_AGENDAS
         if self._anchor is None:
-            return WINDOW_AGENDAS
+            return whole
         number = len(_values(self._wanted, self._anchor))
-        return max(_LEAST_OF_A_VALUE, WINDOW_AGENDAS // number)
+        return max(_LEAST_OF_A_VALUE, whole // number)
 
     def _source(
         self,
@@ -199,9 +204,15 @@ class AgendaSearch:
         return f"(select one_list.* from {anchor} cross join lateral {each} as one_list)"  # noqa: S608  # see above
 
     def _tests(self, values: list[object]) -> list[str]:
-        return [
+        plain = [
             _TESTS[one].format(_added(values, _value(self._wanted, one)))
             for one in self._tested
+            if one != "payload"
+        ]
+        # Last: what they cost is spent on what fits otherwise.
+        return plain + [
+            _TESTS["payload"].format(_added(values, [*one.path]), _added(values, [*one.values]))
+            for one in self._wanted.payload
         ]
 
     def _bounds(self, values: list[object], after: AgendaCursor | None) -> list[str]:

@@ -1,8 +1,8 @@
-"""Signals of customers, and the operations that they end."""
+"""Signals of customers, and the operations that they, or completions from outside, end."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pop_stream.model.errors import RateLimitError
 from pop_stream.model.signal import MAX_KEPT_SIGNALS, AnsweredOperation, Signal
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pop_stream.postgres.pool import Pool
 
 _SQL: Final = load_queries("signals")
+_COMPLETIONS: Final = load_queries("completions")
 
 _RETRY_AFTER_S: Final = 60
 
@@ -57,10 +58,15 @@ class PostgresSignals:
         return [Signal(**{**row, "payload": row["payload"] or b""}) for row in rows]
 
     async def answered(self, now: datetime, limit: int) -> list[AnsweredOperation]:
-        """Operations that wait for a signal that is kept; at most so many."""
+        """Operations whose signal is kept or whose hand-over has ended; so many of each.
+
+        A hand-over whose time is over is decided to have timed out with this look.
+        """
         async with acquire_connection(self.pool) as connection:
+            await connection.execute(_COMPLETIONS["time_out_completions"], now)
             rows = await connection.fetch(_SQL["answered_operations"], now, limit)
-        return [
+            completed = await connection.fetch(_COMPLETIONS["completed_operations"], limit)
+        return [*map(_completed, completed)] + [
             AnsweredOperation(
                 agenda_id=row["agenda_id"],
                 insight_id=row["insight_id"],
@@ -76,3 +82,18 @@ class PostgresSignals:
         """Remove what is kept no more."""
         async with acquire_connection(self.pool) as connection:
             await connection.execute(_SQL["delete_expired_signals"], now)
+
+
+def _completed(row: Any) -> AnsweredOperation:  # noqa: ANN401  # a row of the driver
+    return AnsweredOperation(
+        agenda_id=row["agenda_id"],
+        insight_id=row["insight_id"],
+        attempt=row["attempt"],
+        operation=row["name"],
+        payload=row["result"] or b"",
+        given_by="",
+        outcome=row["outcome"],
+        reason=row["reason"],
+        is_retryable=row["is_retryable"],
+        since=row["since"],
+    )

@@ -38,12 +38,18 @@ API claims for workers that pull over HTTP with the same rooms; see `pop_stream.
 
 from pop_stream.model.references import escaped
 from pop_stream.puller.handlers.builtin import builtin
-from pop_stream.puller.handlers.errors import FinalError, NotYet, RetryableError
+from pop_stream.puller.handlers.errors import (
+    CompletedElsewhere,
+    FinalError,
+    NotYet,
+    RetryableError,
+)
 from pop_stream.puller.handlers.invocation import OperationCall, SyncOperationCall
 from pop_stream.puller.handlers.registry import Handlers, load_handlers
 from pop_stream.puller.puller import Puller
 
 __all__ = [
+    "CompletedElsewhere",
     "FinalError",
     "Handlers",
     "NotYet",

@@ -9,6 +9,9 @@ from prometheus_client.registry import Collector
 
 from pop_stream.telemetry.histograms import BoundedLabels, LabelledHistogram
 
+Example = tuple[str, str, float]
+"""The id of an agenda and that of its trace, and the present instant, since the epoch."""
+
 
 class PullerMetrics(Collector):
     """Counts what ends; for one puller, in its event loop. Shown nowhere until registered.
@@ -39,9 +42,14 @@ class PullerMetrics(Collector):
         registry.register(self)
         registry.register(self._operations)
 
-    def record_operation(self, operation_type: str, outcome: str, worked_s: float) -> None:
-        """An operation whose type has a handler has ended."""
-        self._operations.observe((operation_type, outcome), worked_s)
+    def record_operation(
+        self, operation_type: str, outcome: str, worked_s: float, example: Example | None = None
+    ) -> None:
+        """An operation whose type has a handler has ended; the example is of a trace."""
+        agenda_id, trace_id, at = example or ("", "", 0.0)
+        self._operations.observe(
+            (operation_type, outcome), worked_s, example=agenda_id, trace_id=trace_id, at=at
+        )
 
     def record_attempt(self, insight_id: str, outcome: str) -> None:
         """An attempt has ended: `succeeded`, `failed`, `deferred` or `stopped`."""

@@ -27,6 +27,7 @@ from pop_stream.puller.claiming.capacity import Capacity
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.puller.claiming.pipeline import ClaimContext
 from pop_stream.puller.consuming.subscription import run_subscription
+from pop_stream.puller.execution.completion_tokens import CompletionTokenIssuer
 from pop_stream.puller.execution.executor import AttemptExecutor
 from pop_stream.puller.execution.prior_results import PriorResultsReader
 from pop_stream.puller.handlers.invocation import RunContext
@@ -121,6 +122,7 @@ class Puller:
             OSError: If the port for its metrics is taken.
         """
         self._check()
+        add_waiting(self.handlers)
         self._is_serving = True
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="operation")
         try:
@@ -150,7 +152,8 @@ class Puller:
                 await _flush(parts.reporter)
                 for helper in helpers:
                     helper.cancel()
-                await parts.prior_results.close()
+                for fetcher in parts.fetchers:
+                    await fetcher.close()
                 for publisher in parts.publishers:
                     await publisher.close()
 
@@ -166,17 +169,18 @@ class Puller:
     def _compose(self, threads: Executor, agendas: asyncio.TaskGroup) -> "_Parts":
         # A client sends one request at a time to a broker: claims shall wait for no reports.
         claims, reports = (ReconnectingPublisher(self._publisher) for _ in range(2))
-        puller_id = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
+        puller_id = _new_puller_id()
         clock, capacity = WallClock(), Capacity(self._concurrency)
         reporter = Reporter(reports, self._topics.agenda_events)
         prior_results = PriorResultsReader(self._settings)
-        add_waiting(self.handlers)
+        tokens = CompletionTokenIssuer(self._settings)
         metrics = PullerMetrics(self._concurrency)
-        run_context = RunContext(self.handlers, threads, clock, metrics)
+        run_context = RunContext(self.handlers, threads, clock, metrics, tokens)
         executor = AttemptExecutor(agendas, run_context, reporter, capacity, prior_results)
         metrics.running = executor.__len__
-        window = AttemptWindow()
-        claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
+        claimer = Claimer(
+            claims, self._topics, clock, puller_id=puller_id, window=AttemptWindow()
+        )
         renewer = LeaseRenewer(
             executor,
             claimer,
@@ -194,15 +198,9 @@ class Puller:
             concurrency=self._concurrency,
         )
         claim_context = ClaimContext(claimer, executor, reporter, capacity, len(self._insights))
-        return _Parts(
-            claim_context,
-            executor,
-            renewer,
-            reporter,
-            prior_results,
-            (claims, reports),
-            metrics,
-        )
+        fetchers = (prior_results, tokens)
+        publishers = (claims, reports)
+        return _Parts(claim_context, executor, renewer, reporter, fetchers, publishers, metrics)
 
     async def _pull(
         self, stop: asyncio.Event, claim_context: ClaimContext, running: AttemptExecutor
@@ -268,7 +266,7 @@ class _Parts:
     executor: AttemptExecutor
     renewer: LeaseRenewer
     reporter: Reporter
-    prior_results: PriorResultsReader
+    fetchers: Sequence[PriorResultsReader | CompletionTokenIssuer]
     publishers: Sequence[ReconnectingPublisher]
     metrics: PullerMetrics
 
@@ -289,6 +287,10 @@ def _at_least_one(concurrency: int) -> int:
         msg = f"concurrency = {concurrency}: at least one agenda must run at a time"
         raise ValueError(msg)
     return concurrency
+
+
+def _new_puller_id() -> str:
+    return f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
 
 
 async def _flush(reporter: Reporter) -> None:

@@ -1,5 +1,6 @@
 """Gauges and counters per insight and per customer, computed at each scrape."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,6 +23,9 @@ from pop_stream.telemetry.histograms import BoundedLabels, LabelledHistogram
 
 MAX_CUSTOMER_LABELS: Final = 20
 """Customers shown by name per insight; the rest are summed as `(others)`."""
+
+MAX_TRACES: Final = 1_000
+"""Sampled agendas that are emitted and not claimed, of which the trace is known."""
 
 _OTHERS: Final = "(others)"
 
@@ -223,6 +227,18 @@ class RoundMetrics:
             registry=registry,
         )
         self._insights = BoundedLabels()
+        self._traces = OrderedDict[str, str]()
+
+    def note_traces(self, traces: Iterable[tuple[str, str]]) -> None:
+        """Take note of traces of agendas that are emitted, until they are claimed.
+
+        Args:
+            traces: Ids of agendas, each with that of its trace.
+        """
+        for agenda_id, trace_id in traces:
+            self._traces[agenda_id] = trace_id
+            if len(self._traces) > MAX_TRACES:
+                self._traces.popitem(last=False)
 
     @contextmanager
     def round_timed(self) -> Iterator[None]:
@@ -239,12 +255,24 @@ class RoundMetrics:
         """Count the waits of a round that is published."""
         for one in chosen:
             if one.wait_s is not None:
-                self._emissions.observe((insight_id,), one.wait_s, example=one.agenda_id, at=at)
+                self._emissions.observe(
+                    (insight_id,),
+                    one.wait_s,
+                    example=one.agenda_id,
+                    trace_id=self._traces.get(one.agenda_id, ""),
+                    at=at,
+                )
 
     def record_starts(self, owned: OwnedInsight, at: float) -> None:
         """Count the waits of agendas that were claimed since the last call."""
         for agenda_id, wait_s in owned.backlog.drain_start_waits():
-            self._starts.observe((owned.insight_id,), wait_s, example=agenda_id, at=at)
+            self._starts.observe(
+                (owned.insight_id,),
+                wait_s,
+                example=agenda_id,
+                trace_id=self._traces.pop(agenda_id, ""),
+                at=at,
+            )
 
     def record_failed(self, insight_id: str, failed: Iterable[FailedAgenda]) -> None:
         """Count agendas that failed for good."""

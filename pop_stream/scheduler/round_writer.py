@@ -15,7 +15,7 @@ Its records are agendas, lifecycle events, stops and dead letters. Nothing is de
 the partition of each emitted agenda.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -61,10 +61,9 @@ PART: Final = "scheduler"
 def emitted_records(
     topics: Topics,
     owned: OwnedInsight,
-    chosen: Sequence[ChosenAgenda],
+    chosen: Sequence[tuple[ChosenAgenda, EmittedAgenda]],
     *,
     partitions: int,
-    at: datetime,
     now: datetime,
 ) -> list[Record]:
     """A round's agendas for the insight's topic, each in the partition the scheduler assigns.
@@ -72,18 +71,16 @@ def emitted_records(
     Args:
         topics: Names of topics.
         owned: After the choice.
-        chosen: In order of emission.
+        chosen: In order of emission, each with what is emitted.
         partitions: Of the insight's topic.
-        at: When they were chosen.
         now: The present instant.
     """
     group_type = owned.backlog.insight.group_type
     topic = topics.insight(owned.insight_id, group_type)
     is_shared = group_type == "share"
-    assigned = owned.scheduler.assign_partitions(chosen, partitions, now.timestamp())
-    emitted = [_emitted_agenda(owned, one, at) for one in chosen]
-    if (spans := tracing.active()) is not None:
-        _record_waits(spans, owned, chosen, emitted)
+    assigned = owned.scheduler.assign_partitions(
+        [one for one, _ in chosen], partitions, now.timestamp()
+    )
     return [
         Record(
             topic,
@@ -92,18 +89,21 @@ def emitted_records(
             partition,
             own_batch=is_shared,
         )
-        for one, partition in zip(emitted, assigned, strict=True)
+        for (_, one), partition in zip(chosen, assigned, strict=True)
     ]
 
 
 def _record_waits(
     spans: "Spans",
     owned: OwnedInsight,
-    chosen: Sequence[ChosenAgenda],
-    emitted: Sequence[EmittedAgenda],
-) -> None:
-    """Record the waits of first attempts; those of later ones are no wait for a turn only."""
-    for position, (choice, one) in enumerate(zip(chosen, emitted, strict=True), start=1):
+    chosen: Sequence[tuple[ChosenAgenda, EmittedAgenda]],
+) -> Iterator[tuple[str, str]]:
+    """Record the waits of first attempts; those of later ones are no wait for a turn only.
+
+    Yields:
+        Of each agenda that is sampled, its id and that of its trace.
+    """
+    for position, (choice, one) in enumerate(chosen, start=1):
         if choice.attempt > 1:
             continue
         is_due = choice.wait_s is not None
@@ -115,9 +115,9 @@ def _record_waits(
             "pop_stream.insight.in_flight": owned.backlog.in_flight,
             "pop_stream.was_held": not is_due,
         }
-        spans.record_wait(
-            one, since=since if is_due else one.accepted_at, attributes=attributes
-        )
+        since = since if is_due else one.accepted_at
+        if trace_id := spans.record_wait(one, since=since, attributes=attributes):
+            yield one.agenda_id, trace_id
 
 
 def emitted_events(
@@ -413,12 +413,17 @@ class RoundWriter:
     ) -> tuple[list[Record], list[Record]]:
         """A round's agendas that its topic lacks, and its decision and lifecycle events."""
         at = datetime.fromtimestamp(row.at, UTC)
+        chosen = [
+            (one, _emitted_agenda(owned, one, at))
+            for one in missing_from_topic(planned.chosen, known)
+        ]
+        if (spans := tracing.active()) is not None:
+            self._metrics.note_traces(_record_waits(spans, owned, chosen))
         emitted = emitted_records(
             self._topics,
             owned,
-            missing_from_topic(planned.chosen, known),
+            chosen,
             partitions=await self._publisher.partitions(self._emitted_reader.topic_of(owned)),
-            at=at,
             now=self._clock.now(),
         )
         decision = owned.scheduler.decision(

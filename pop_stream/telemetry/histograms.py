@@ -26,10 +26,12 @@ SECONDS: Final = (
 )  # fmt: skip
 """Waits and durations, from what a short queue takes to a day."""
 
-_MAX_EXEMPLAR_LENGTH: Final = 100
-"""OpenMetrics allows 128 characters of names and values together."""
+_MAX_EXEMPLAR_LENGTH: Final = 128
+"""Of names and values together, as OpenMetrics allows."""
 
 _EXEMPLAR_EVERY_S: Final = 1.0
+_TRACED_FOR_S: Final = 60.0
+"""How long an example with a trace stays if there are only others: few agendas are traced."""
 
 
 class BoundedLabels:
@@ -54,13 +56,30 @@ class BoundedLabels:
 
 
 class _Series:
-    __slots__ = ("counts", "exemplar_at", "exemplars", "total")
+    __slots__ = ("counts", "exemplars", "free_at", "total", "traced_free_at")
 
     def __init__(self, buckets: int) -> None:
         self.counts = [0] * buckets
         self.exemplars: list[Exemplar | None] = [None] * buckets
-        self.exemplar_at = [-_EXEMPLAR_EVERY_S] * buckets
+        self.free_at = [0.0] * buckets
+        self.traced_free_at = [0.0] * buckets
         self.total = 0.0
+
+    def add_example(
+        self, bucket: int, seconds: float, example: str, trace_id: str, at: float
+    ) -> None:
+        """Name an agenda in the bucket, unless another was named there a moment ago."""
+        if at < (self.traced_free_at if trace_id else self.free_at)[bucket]:
+            return
+        self.free_at[bucket] = at + (_TRACED_FOR_S if trace_id else _EXEMPLAR_EVERY_S)
+        labels = {"agenda_id": example}
+        if trace_id:
+            self.traced_free_at[bucket] = at + _EXEMPLAR_EVERY_S
+            labels["trace_id"] = trace_id
+        if sum(map(len, (*labels, *labels.values()))) > _MAX_EXEMPLAR_LENGTH:
+            del labels["agenda_id"]
+        if labels:
+            self.exemplars[bucket] = Exemplar(labels, seconds, at)
 
 
 class LabelledHistogram(Collector):
@@ -86,7 +105,13 @@ class LabelledHistogram(Collector):
         self._series: dict[tuple[str, ...], _Series] = {}
 
     def observe(
-        self, values: tuple[str, ...], seconds: float, *, example: str = "", at: float = 0.0
+        self,
+        values: tuple[str, ...],
+        seconds: float,
+        *,
+        example: str = "",
+        trace_id: str = "",
+        at: float = 0.0,
     ) -> None:
         """Count a value; one below 0, as clocks that differ lead to, counts as 0.
 
@@ -94,6 +119,7 @@ class LabelledHistogram(Collector):
             values: Of the labels.
             seconds: The value.
             example: The agenda that it is of; remembered once a second for each bucket.
+            trace_id: Of its trace, if it is sampled; such an example goes first for a minute.
             at: The present instant, in seconds since the epoch.
         """
         series = self._series.get(values)
@@ -106,10 +132,8 @@ class LabelledHistogram(Collector):
         bucket = bisect_left(self._bounds, seconds)
         series.counts[bucket] += 1
         series.total += seconds
-        if example and at - series.exemplar_at[bucket] >= _EXEMPLAR_EVERY_S:
-            series.exemplar_at[bucket] = at
-            if len(example) <= _MAX_EXEMPLAR_LENGTH:
-                series.exemplars[bucket] = Exemplar({"agenda_id": example}, seconds, at)
+        if example:
+            series.add_example(bucket, seconds, example, trace_id, at)
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """The family, with what was counted so far."""

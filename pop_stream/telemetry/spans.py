@@ -135,17 +135,20 @@ class Spans:
 
     def record_wait(
         self, emitted: EmittedAgenda, *, since: datetime, attributes: Attributes
-    ) -> None:
+    ) -> str:
         """Record the wait of an agenda that is emitted, if it is sampled.
 
         Args:
             emitted: What is emitted.
             since: When the wait began.
             attributes: Of the round.
+
+        Returns:
+            The id of its trace; empty if it is not sampled.
         """
         trace = trace_in(emitted.agenda)
         if trace is None:
-            return
+            return ""
         with self._ids.choosing(span_id=span_id_of("wait", emitted, emitted.attempt)):
             span = self._tracer.start_span(
                 "wait",
@@ -154,6 +157,7 @@ class Spans:
                 start_time=_ns(since),
             )
         span.end(_ns(emitted.emitted_at))
+        return trace.trace_id or ""
 
     def begin_run(
         self, emitted: EmittedAgenda, trace: Trace | None, claimed_at: datetime
@@ -281,10 +285,15 @@ class RunSpan:
 
 
 class OperationSpan:
-    """Of one operation in an attempt, all its tries together."""
+    """Of one operation in an attempt, all its tries together.
+
+    Attributes:
+        trace_id: Of its trace, in hexadecimal.
+    """
 
     def __init__(self, span: Span, token: "Token[Context]") -> None:
         self._span = span
+        self.trace_id = f"{span.get_span_context().trace_id:032x}"
         self._token = token
 
     def end(self, outcome: str, *, tries: int, error_type: str = "") -> None:

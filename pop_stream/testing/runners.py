@@ -4,9 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -16,11 +17,13 @@ from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.appended_operations import all_operations
 from pop_stream.model.events.lifecycle import AgendaClaimed, LifecycleEvent
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.policy.completion_token import CompletionClaims, CompletionTokens
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.puller.execution.agenda_run import AgendaRun, PriorResults
 from pop_stream.puller.execution.failure import Deferral, Failure
 from pop_stream.puller.execution.prior_results import prior_results_from
-from pop_stream.puller.handlers.invocation import RunContext
+from pop_stream.puller.handlers.errors import HandOverTimedOutError
+from pop_stream.puller.handlers.invocation import AttemptContext, RunContext
 from pop_stream.puller.handlers.registry import Handlers
 from pop_stream.puller.reporting.reporter import AttemptChanges, AttemptOutcome, outcome_events
 
@@ -28,6 +31,8 @@ PULLER_ID: Final = "in-memory"
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When virtual time begins."""
+
+COMPLETION_TOKENS: Final = CompletionTokens([b"in memory"])
 
 DEFAULT_SECONDS: Final = 1.0
 """How long an operation takes whose type is not named."""
@@ -56,6 +61,34 @@ class VirtualClock:
     def move_to(self, at_s: float) -> None:
         """Move on to an instant, in seconds since the epoch; never back."""
         self._now_s = max(self._now_s, at_s)
+
+
+class InMemoryTokens:
+    """Makes tokens to complete operations with, as the API does for a puller.
+
+    Args:
+        clock: For when their time is over.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._made = count(1)
+
+    async def issue(self, attempt: AttemptContext, operation: str, within_s: float) -> str:
+        """A token for an operation of a running attempt, another one each time."""
+        # The clock stands still, and no two are to be alike.
+        issued_at = self._clock.now() + timedelta(microseconds=next(self._made))
+        return COMPLETION_TOKENS.sign(
+            CompletionClaims(
+                attempt.agenda_id,
+                attempt.insight_id,
+                attempt.attempt,
+                attempt.accepted_at,
+                operation,
+                issued_at,
+                issued_at + timedelta(seconds=within_s),
+            )
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +137,8 @@ class InMemoryRunners:
         self._clock = clock
         self._summary_of = summary_of
         self._threads = ThreadPoolExecutor(runners, thread_name_prefix="operation")
-        self._run_context = RunContext(handlers, self._threads, clock)
+        tokens = InMemoryTokens(clock)
+        self._run_context = RunContext(handlers, self._threads, clock, completion_tokens=tokens)
         self._topic: deque[EmittedAgenda] = deque()
         self._active: dict[str, _Attempt] = {}
         self._ends: list[tuple[float, int, _Attempt]] = []
@@ -215,7 +249,19 @@ class InMemoryRunners:
         if emitted.attempt == 1:
             return PriorResults()
         progress = progress_view(self._summary_of(emitted.agenda_id), seen_by=None)
-        return prior_results_from(msgspec.json.encode(progress), emitted)
+        prior = prior_results_from(msgspec.json.encode(progress), emitted)
+        now = self._clock.now()
+        late = [
+            name
+            for name, one in prior.waits.items()
+            if one.token and one.gives_up_at is not None and one.gives_up_at <= now
+        ]
+        if not late:
+            return prior
+        waits = {name: one for name, one in prior.waits.items() if name not in late}
+        error = HandOverTimedOutError("it was handed over, and nobody completed it in time")
+        failed = {**prior.failed, **dict.fromkeys(late, error)}
+        return replace(prior, waits=waits, failed=failed)
 
     def _spent(self, types: Sequence[str]) -> dict[str, float]:
         spent: dict[str, float] = {}

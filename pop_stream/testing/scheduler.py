@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, Self
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
+from msgspec.json import encode
+from pydantic import JsonValue
 
 from pop_stream.model.agenda import routed_agenda
 from pop_stream.model.definitions import (
@@ -18,12 +20,15 @@ from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
     AgendaCommanded,
     AgendaEmitted,
+    AgendaResolved,
     LifecycleEvent,
 )
 from pop_stream.model.events.scheduling import EmittedAgenda, Origin, RoutedAgenda
 from pop_stream.model.identity import ANYONE
 from pop_stream.model.ids import CustomerId
+from pop_stream.model.signal import OPERATION_RETRYABLE
 from pop_stream.policy.backlog.agenda_index import ChosenAgenda
+from pop_stream.policy.completion_token import refusal_of
 from pop_stream.policy.fairness.flow import Share, share_of_definition
 from pop_stream.policy.flow_control.pool_sharing import SharedPool
 from pop_stream.policy.ingress.admission import Admission, Submission
@@ -34,7 +39,7 @@ from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.puller.handlers.registry import Handlers
 from pop_stream.relay.relay import translate
 from pop_stream.settings import Settings
-from pop_stream.testing.runners import InMemoryRunners, VirtualClock
+from pop_stream.testing.runners import COMPLETION_TOKENS, InMemoryRunners, VirtualClock
 from pop_stream.testing.transport import InMemoryClient
 
 _COMMANDS_PARTITION = -1_000_000
@@ -155,11 +160,47 @@ class InMemoryScheduler:
 
     def command(self, event: AgendaCommanded) -> None:
         """Carry out a command, as far as the agenda's state allows it."""
+        self._carry_out(event)
+
+    def _carry_out(self, event: AgendaCommanded | AgendaResolved) -> None:
         self._fold(event)
         origin = Origin(_COMMANDS_PARTITION, next(self._commands), 0)
         for report in translate((), [(event, origin)], self.clock.now()):
             self._schedulers[report.insight_id].apply(report, self.clock.now_s)
         self._drain()
+
+    def complete(self, token: str, result: JsonValue = None, *, error: str = "") -> None:
+        """Complete an operation from outside, by the token that its handler got.
+
+        Args:
+            token: Of a hand-over that waits.
+            result: Of the operation, in success.
+            error: Why it failed, if it did; another attempt may help.
+
+        Raises:
+            ValueError: If the token completes nothing now.
+        """
+        claims = COMPLETION_TOKENS.read(token)
+        summary = self._summaries.get(claims.agenda_id) if claims is not None else None
+        if claims is None or summary is None:
+            msg = "token: is none of this scheduler"
+            raise ValueError(msg)
+        if (refusal := refusal_of(claims, token, summary, self.clock.now())) is not None:
+            msg = f"token: completes nothing: {refusal[1]}"
+            raise ValueError(msg)
+        self._carry_out(
+            AgendaResolved(
+                agenda_id=claims.agenda_id,
+                at=self.clock.now(),
+                insight_id=claims.insight_id,
+                attempt=summary.attempt,
+                operation=claims.operation,
+                outcome="failed" if error else "succeeded",
+                result=UNSET if error or result is None else Raw(encode(result)),
+                reason=error,
+                code=OPERATION_RETRYABLE if error else "",
+            )
+        )
 
     def summary(self, agenda_id: str) -> Summary | None:
         """All that is known of an agenda."""

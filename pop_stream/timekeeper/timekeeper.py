@@ -8,14 +8,16 @@ from typing import Final
 import structlog
 from msgspec.structs import asdict
 
+from pop_stream.clock import wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import OffsetCommitter
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
-from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.errors import UnavailableError, UnreadableRecordError
 from pop_stream.model.events.codec import decode_occasion, decode_schedule_state, encode
 from pop_stream.model.events.occasions import (
     OccurrenceBuffered,
@@ -40,6 +42,9 @@ PART: Final = "timekeeper"
 
 _POLL_S: Final = 0.5
 """How long nobody looks at definitions, or whether it is to stop, while nothing is due."""
+
+_AGAIN_AFTER_S: Final = 1.0
+"""When rows are read again that could not be."""
 
 _MAX_RECORDS: Final = 500
 
@@ -93,8 +98,9 @@ class Timekeeper:
                     timeout_ms=int(self._pause_s() * 1000), max_records=_MAX_RECORDS
                 )
                 if listener.changed:
-                    listener.changed = False
-                    await self._take_over(consumer)
+                    listener.changed = False  # before: it may change again meanwhile
+                    if not await self._has_taken_over(consumer, stop):
+                        listener.changed = True
                     continue  # what was fetched is fetched again, from where states are
                 await self._take_up_definitions()
                 await self._apply([one for records in fetched.values() for one in records])
@@ -111,6 +117,16 @@ class Timekeeper:
             return _POLL_S
         left_s = (next_at - self._clock.now()).total_seconds()
         return max(0.0, min(_POLL_S, left_s))
+
+    async def _has_taken_over(self, consumer: KafkaConsumer, stop: asyncio.Event) -> bool:
+        """Begin anew with the partitions that there are now; False if brokers do not answer."""
+        try:
+            await self._take_over(consumer)
+        except (KafkaError, UnavailableError) as error:
+            _log.info("timekeeper.postponed", reason=str(error))
+            await wait_until_set(stop, _AGAIN_AFTER_S)
+            return False
+        return True
 
     async def _take_over(self, consumer: KafkaConsumer) -> None:
         """Begin anew with the partitions that there are now, from their schedules' rows."""

@@ -121,6 +121,28 @@ create table signals (
 
 create index signals_by_expiry on signals (expires_at);
 
+-- How operations ended that were handed over: one row for each, of its last hand-over that has
+-- ended. What it is completed with twice is compared with it, for as long as its agenda is kept.
+create table completions (
+    agenda_id    text        not null,
+    operation    text        not null,
+    token        text        not null,
+    attempt      integer     not null,
+    outcome      text        not null,
+    result       json,
+    reason       text        not null,
+    is_retryable boolean     not null,
+    completed_at timestamptz not null,
+    constraint completions_pkey primary key (agenda_id, operation),
+    constraint completions_of foreign key (agenda_id)
+    references agendas (agenda_id) on delete cascade,
+    constraint completions_outcome_known check (
+        outcome in ('succeeded', 'failed', 'timed_out')
+    )
+);
+
+comment on column completions.token is 'The digest of the token; the token is not kept.';
+
 -- Agendas that are held until conditions are met, until they have gone on or ended.
 create table agenda_waits (
     agenda_id    text        not null,

@@ -70,3 +70,22 @@ create index agendas_by_link_and_acceptance on agendas (
 ) where link_id is not null;
 
 drop index agendas_by_link;
+
+-- Whether a payload of an agenda's operations has one of some values at a path. A body that is
+-- large, or that holds text that the database cannot, has none.
+create function payload_has(body json, path text [], wanted text []) returns boolean
+language plpgsql immutable parallel safe as $$
+begin
+    if body is null or pg_column_size(body) > 65536 then
+        return false;
+    end if;
+    return exists (
+        select from json_array_elements(body -> 'operations') as operation (content)
+        where operation.content -> 'payload' #>> path = any(wanted)
+    );
+exception
+    when untranslatable_character or invalid_text_representation
+        or invalid_parameter_value or data_exception then
+        return false;
+end
+$$;

@@ -48,6 +48,15 @@ PAGES = (
     "/ui/agendas?state=lost",
     "/ui/submit",
     "/ui/submit?template_id=trailer",
+    "/ui/definitions",
+    "/ui/definitions/schedules",
+    "/ui/definitions/schedules/yearly",
+    "/ui/definitions/insights/render",
+    "/ui/definitions/insights/render/edit",
+    "/ui/definitions/customers/acme/delete",
+    "/ui/definitions/customers/acme/versions/1",
+    "/ui/define/templates",
+    "/ui/routing?template_id=trailer",
     "/ui/dead-letters",
     "/ui/dead-letters?kind=lost",
     "/ui/dead-letters/00000000000000000000",
@@ -316,6 +325,28 @@ async def test_a_template_is_run_by_its_form_and_what_is_wrong_is_mended_there(s
     async with system.client() as client:
         summary = await client.agenda(agenda_id)
     assert (summary.customer_id, summary.title) == ("acme", "Trailer of The long voyage")
+
+
+# ---- definitions ----
+
+
+async def test_a_definition_is_changed_and_a_schedule_paused_without_javascript(system):
+    async with system.viewer(OPERATOR, java_script_enabled=False) as page:
+        await page.goto("/ui/definitions/customers/capped")
+        await page.get_by_role("link", name="Edit").click()
+        content = page.get_by_label("as JSON")
+        typed = await content.input_value()
+        await content.fill(typed.replace('"capped"', '"capped",\n  "title": "Of little"'))
+        await page.get_by_role("button", name="Show what changes").click()
+        await expect(page.locator("ins").filter(has_text="Of little")).to_be_visible()
+        assert await violations(page) == ""
+        await page.get_by_role("button", name="Save", exact=True).click()
+        await expect(page.get_by_text("Saved; in force")).to_be_visible()
+        await expect(page.locator("h1")).to_contain_text("Of little")
+        await page.goto("/ui/definitions/schedules/yearly")
+        for command, after in (("Pause", "paused"), ("Resume", "scheduled")):
+            await page.get_by_role("button", name=command, exact=True).click()
+            await expect(page.locator(".lead .state")).to_contain_text(after)
 
 
 # ---- live ----

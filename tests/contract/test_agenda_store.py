@@ -15,7 +15,7 @@ from lifecycle_events import (
 from memory_summaries import MemorySummaries
 
 from pop_stream.policy.lifecycle.states import State
-from pop_stream.ports.agendas import AgendaCount, AgendaCursor, AgendaFilter
+from pop_stream.ports.agendas import AgendaCount, AgendaCursor, AgendaFilter, PayloadMatch
 from pop_stream.postgres.agendas import PostgresAgendas
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
@@ -213,3 +213,81 @@ async def test_it_is_known_how_young_agendas_were_that_were_removed(stores):
     assert await reader.reusable_ids(["a1", "a4"]) == (frozenset(), None)
     await agendas.delete(["a1", "a4"])
     assert await reader.reusable_ids(["a1", "a4"]) == (frozenset(), at(4))
+
+
+# ---- by what is in payloads ----
+
+
+def body(*payloads):
+    operations = [{"name": f"o{n}", "payload": one} for n, one in enumerate(payloads)]
+    return msgspec.Raw(msgspec.json.encode({"id": "p", "operations": operations}))
+
+
+PAYLOADS = [
+    accepted(1, agenda_id="p1", agenda=body({"boefje": {"id": "dns"}, "n": 3, "on": True})),
+    accepted(2, agenda_id="p2", agenda=body("text", {"boefje": {"id": "ssl"}, "n": 3})),
+    accepted(3, agenda_id="p3", agenda=body({"items": ["a", {"b": "deep"}], "none": None})),
+]
+
+
+@pytest_asyncio.fixture
+async def memory_payloads():
+    memory = MemorySummaries()
+    await memory.fold(TOPIC, {0: (0, 1)}, [*STORY, *PAYLOADS])
+    return memory
+
+
+@pytest_asyncio.fixture
+async def postgres_payloads(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        await PostgresSummaries(pool).fold(TOPIC, {0: (0, 1)}, [*STORY, *PAYLOADS])
+        yield PostgresAgendas(pool)
+
+
+@pytest.fixture(params=["memory_payloads", "postgres_payloads"])
+def with_payloads(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        ({"boefje.id": ("dns",)}, ["p1"]),
+        ({"boefje.id": ("dns", "ssl")}, ["p2", "p1"]),
+        ({"boefje.id": ("dns", "ssl"), "on": ("true",)}, ["p1"]),
+        ({"n": ("3",)}, ["p2", "p1"]),
+        ({"items.1.b": ("deep",)}, ["p3"]),
+        ({"items.0": ("a",)}, ["p3"]),
+        ({"none": ("null",)}, []),
+        ({"boefje.name": ("dns",)}, []),
+        ({"x": ("odd",)}, []),
+    ],
+)
+async def test_a_list_is_narrowed_by_what_is_in_payloads(with_payloads, tests, expected):
+    wanted = AgendaFilter(
+        payload=tuple(
+            PayloadMatch(tuple(path.split(".")), some) for path, some in tests.items()
+        )
+    )
+    page = await with_payloads.page(wanted, limit=10)
+    assert [one.summary.agenda_id for one in page.agendas] == expected
+    counted = await with_payloads.count(wanted)
+    assert (counted.agendas, counted.is_capped) == (len(expected), False)
+
+
+async def test_payloads_are_looked_into_a_part_of_the_list_at_a_time(
+    postgres_payloads, monkeypatch
+):
+    monkeypatch.setattr("pop_stream.postgres.agenda_search.WINDOW_PAYLOADS", 2)
+    wanted = AgendaFilter(payload=(PayloadMatch(("boefje", "id"), ("dns",)),))
+    seen, after, pages = [], None, 0
+    while True:
+        page = await postgres_payloads.page(wanted, limit=10, after=after)
+        seen += [one.summary.agenda_id for one in page.agendas]
+        after, pages = page.next, pages + 1
+        if after is None:
+            break
+    assert seen == ["p1"]
+    assert pages > 2
+    assert (await postgres_payloads.count(wanted)).is_capped, "a part of the list was counted"

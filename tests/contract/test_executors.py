@@ -8,9 +8,11 @@ from engine_double import EngineDouble
 from executor_contract import TESTS
 from kubernetes_double import KubernetesDouble
 from memory_executor import MemoryExecutor
+from ray_double import RayDouble
 
 from pop_stream.puller.executors.containers import ContainerExecutor, ContainerRules
 from pop_stream.puller.executors.kubernetes import ClusterAccess, JobRules, KubernetesExecutor
+from pop_stream.puller.executors.ray_jobs import RayExecutor, RayRules
 
 globals().update(TESTS)
 
@@ -65,6 +67,18 @@ async def containers(tmp_path):
         await executor.close()
 
 
-@pytest.fixture(params=["memory", "kubernetes", "containers"])
+@pytest.fixture
+async def ray():
+    def payload(does):
+        return {"command": ["render", does]}
+
+    async with RayDouble().server() as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        executor = RayExecutor(RayRules(commands=["render"]), url)
+        yield World(executor, payload)
+        await executor.close()
+
+
+@pytest.fixture(params=["memory", "kubernetes", "containers", "ray"])
 def world(request):
     return request.getfixturevalue(request.param)

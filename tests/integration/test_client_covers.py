@@ -277,6 +277,13 @@ async def _work(client):
     answer = await client.append(pulled, "w1", by="fetch", operations=known)
     assert answer.appended == []
     yield "reportProgress"
+    made = await client.completions.token(pulled.lease_token, "fetch", within_s=60)
+    yield "makeCompletionToken"
+    completed = await client.completions.succeed(made.token, {"size": 7})
+    assert (completed.operation, completed.outcome) == ("fetch", "succeeded")
+    with pytest.raises(ApiConflictError):
+        await client.completions.fail(made.token, "no")
+    yield "completeOperation"
     done = OperationReport(name="fetch", state="succeeded", result={"size": 7})
     await client.complete(pulled, "w1", "succeeded", operations=[done], spent_s={"http": 1.5})
     yield "completeAttempt"

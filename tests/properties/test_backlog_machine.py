@@ -212,6 +212,8 @@ class BacklogMachine(RuleBasedStateMachine):
             )
             known.state = "held" if known.hold else "waiting"
             known.attempt, known.hold, known.due = known.attempt + 1, False, self.now + pause_s
+            if pauses_s == EVER:  # a lost attempt may not have seen it
+                known.resolved = ()
             known.is_deferred = False
 
     def take_round(self, chosen, slots):
@@ -421,6 +423,7 @@ class BacklogMachine(RuleBasedStateMachine):
             known.state = "held" if known.hold else "waiting"
             known.attempt, known.hold = known.attempt + 1, False
             known.deferrals += 1
+            known.resolved = ()
             known.is_deferred = True
             known.due = max(until.timestamp(), self.now + MIN_DEFERRAL_S)
         self.take_round(chosen, slots)

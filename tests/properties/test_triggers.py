@@ -205,3 +205,24 @@ def test_the_day_that_a_clock_skipped_is_made_up_for_at_its_end():
     shown = [one.astimezone(apia) for one in found]
     assert [one.day for one in shown] == [29, 31, 31]
     assert [one.hour for one in shown] == [12, 0, 12]
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@weekly", "0 0 * * SUN"),
+        ("@monthly", "0 0 1 * *"),
+        ("@Quarterly", "0 0 1 JAN,APR,JUL,OCT *"),
+        ("@yearly", "0 0 1 1 *"),
+    ],
+)
+def test_names_of_frequencies_are_expressions(name, expression):
+    zone, after = ZoneInfo("Europe/Berlin"), datetime(2026, 2, 3, tzinfo=UTC)
+    named, plain = (
+        [*islice(Trigger(cron=one).instants(after, zone=zone, start=None), 5)]
+        for one in (name, expression)
+    )
+    assert named == plain
+    assert len(named) == 5

@@ -18,6 +18,7 @@ from fakes import (
     MemoryDeliveries,
     MemoryPublisher,
 )
+from memory_completions import MemoryCompletions
 from memory_dead_letters import MemoryDeadLetters
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
@@ -235,6 +236,7 @@ def ports() -> ApiPorts:
         dead_letters=MemoryDeadLetters(),
         pullers=MemoryPullers(),
         signals=MemorySignals(),
+        completions=MemoryCompletions(),
         occurrences=MemoryOccurrences(summaries.agendas),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",

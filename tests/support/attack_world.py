@@ -241,13 +241,13 @@ def _rules(deed, role, *route_names, operator_role=None):
 
 
 RULES_OF = {
-    **_rules("public", None, "getHealth", "getReadiness", "getDocument"),
+    **_rules("public", None, "getHealth", "getReadiness", "getDocument", "completeOperation"),
     **_rules(
         "sees", READ, "getAgenda", "getAgendaProgress", "getOperationProgress",
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",
-        "getSchedule", "getScheduleNext", "getScheduleProgress",
+        "getSchedule", "getScheduleNext", "getScheduleProgress", "listOccurrences",
     ),
     **_rules("sees", SUBMIT, "runTemplate"),
     **_rules(
@@ -257,7 +257,10 @@ RULES_OF = {
         "triggerSchedule", "resumeSchedule", "backfillSchedule",
     ),
     **_rules("changes", PULL, "pullAgendas"),
-    **_rules("judges", PULL, "renewAttempt", "reportProgress", "completeAttempt"),
+    **_rules(
+        "judges", PULL, "renewAttempt", "reportProgress", "completeAttempt",
+        "makeCompletionToken",
+    ),
     **_rules(
         "changes", OPERATE, "getKey", "rotateKey", "revokeKey", operator_role=ADMIN
     ),
@@ -309,6 +312,13 @@ BODIES = {
     "createKey": {"roles": ["operate"]},
     "giveSignal": {"customer_id": "acme"},
     "pullAgendas": WHO,
+    "makeCompletionToken": {
+        "operation": "fetch",
+        "agenda_id": "a-own",
+        "insight_id": "i-own",
+        "attempt": 1,
+        "accepted_at": "2026-01-01T12:00:00Z",
+    },
     "renewAttempt": WHO,
     "reportProgress": WHO,
     "completeAttempt": {**WHO, "outcome": "succeeded"},

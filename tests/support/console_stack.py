@@ -93,6 +93,14 @@ TEMPLATE = {
         ],
     },
 }
+SCHEDULE = {
+    "id": "yearly",
+    "title": "The yearly report",
+    "timezone": "Europe/Berlin",
+    "trigger": {"cron": "0 3 1 1 *"},
+    "jitter_s": 600,
+    "submission": {"customer_id": "acme", "operations": [{"name": "only", "type": "noop"}]},
+}
 HOSTILE = (
     "<script>document.title='owned'</script>{{ 7*7 }}{% raw %}"
     "\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=alert(1)>"
@@ -266,6 +274,7 @@ async def _make_keys(settings: Settings) -> Mapping[str, str]:
 async def _fill(system: ConsoleStack) -> None:
     async with system.client() as client:
         await client.templates.create(TEMPLATE)
+        await client.schedules.create(SCHEDULE)
     hostile = failing("hostile", text=HOSTILE) | {"title": HOSTILE, "params": {"x": HOSTILE}}
     await system.submit(
         failing("failed"),

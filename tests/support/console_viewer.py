@@ -9,6 +9,7 @@ from html import unescape
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from pop_stream.auth.keys import make_key
 from pop_stream.console.app import COOKIE, ConsoleConfig, mount
 
 
@@ -19,6 +20,7 @@ class Browser:
         self.client = client
         self.cookie = ""
         self.answered_at = ""
+        self.csrf = ""
 
     async def get(self, path: str, **headers: str) -> tuple[int, str]:
         return await self._send("GET", path, headers=headers)
@@ -36,8 +38,19 @@ class Browser:
         return await self.post(action, **(filled | fields))
 
     async def sign_in(self, token: str) -> int:
-        status, _ = await self.post("/ui/sign-in", key=token, back="")
+        status, _ = await self.post("/ui/sign-in", key=token, back="/ui/definitions")
         return status
+
+    async def sign_in_as(self, world, customer: str | None, *roles) -> None:
+        """As somebody of an attack world who has these roles, and no others."""
+        key, token = make_key(
+            customer_id=customer,
+            roles=frozenset(roles),
+            now=world.clock.now(),
+            created_by="test",
+        )
+        world.keys_stored[key.id] = key
+        assert await self.sign_in(token) == 200
 
     async def _send(self, method: str, path: str, **more) -> tuple[int, str]:
         headers = {"Cookie": f"{COOKIE}={self.cookie}", **more.pop("headers")}
@@ -49,7 +62,14 @@ class Browser:
             self.answered_at = path
             if response.status == 303:
                 return await self.get(response.headers["Location"])
-            return response.status, await response.text()
+            text = await response.text()
+            self.csrf = _csrf(text) or self.csrf
+            return response.status, text
+
+
+def _csrf(text: str) -> str:
+    found = re.search(r'name="csrf" value="([^"]*)"', text)
+    return found[1] if found else ""
 
 
 @asynccontextmanager

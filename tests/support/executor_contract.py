@@ -70,9 +70,12 @@ async def until(ask, is_enough):
 
 
 async def status_when(world, name, *states):
-    return await until(
-        lambda: world.executor.status(name), lambda one: one is not None and one.state in states
+    status = await until(
+        lambda: world.executor.status(name),
+        lambda one: one is not None and one.state in {*states, *ENDED},
     )
+    assert status.state in states, status
+    return status
 
 
 async def submitted(world, does, **identity):

@@ -1,5 +1,6 @@
 """Both ports of the summaries in memory; the contract suite holds it to them."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from pop_stream.ports.agendas import (
     AgendaFilter,
     AgendaListItem,
     AgendaPage,
+    PayloadMatch,
 )
 from pop_stream.ports.summaries import (
     AcceptedBody,
@@ -228,11 +230,26 @@ def _fits(one: Summary, wanted: AgendaFilter) -> bool:
         and (not wanted.puller_ids or one.puller_id in wanted.puller_ids)
         and (not wanted.waiting_for or one.waiting_for in wanted.waiting_for)
         and (not wanted.stopping or one.stopping in wanted.stopping)
+        and all(_has(one.body, each) for each in wanted.payload)
         and _is_within(at, wanted.accepted_from, wanted.accepted_before)
         and _is_within(one.emitted_at, wanted.emitted_from, wanted.emitted_before)
         and _is_within(one.started_at, wanted.started_from, wanted.started_before)
         and _is_within(one.ended_at, wanted.ended_from, wanted.ended_before)
     )
+
+
+def _has(body: bytes, wanted: PayloadMatch) -> bool:
+    for operation in json.loads(body or b"{}").get("operations", ()):
+        found = operation.get("payload")
+        try:
+            for part in wanted.path:
+                found = found[int(part) if isinstance(found, list) else part]
+        except (LookupError, TypeError, ValueError):
+            continue
+        text = found if isinstance(found, str) else json.dumps(found)
+        if found is not None and text in wanted.values:
+            return True
+    return False
 
 
 def _is_within(at: datetime | None, first: datetime | None, before: datetime | None) -> bool:

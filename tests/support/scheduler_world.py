@@ -8,6 +8,7 @@ import msgspec
 from backlogs import START, placed, settled
 from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryReadyTable
 from msgspec import Raw
+from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions, Insight
@@ -24,6 +25,7 @@ from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.faust.worker import Scheduler, SchedulerPorts
 from pop_stream.scheduler.insight_registry import PartitionOwnership
+from pop_stream.scheduler.metrics import RoundMetrics
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.settings import Settings
 
@@ -66,6 +68,7 @@ class SchedulerWorld:
         self.handler = self.new_handler()
 
     def new_handler(self):
+        self.registry = CollectorRegistry()
         return ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
@@ -76,6 +79,7 @@ class SchedulerWorld:
             partitions=PARTITIONS,
             owns=lambda partition: partition not in self.not_owned,
             read_newest=self.publisher.read_newest,
+            metrics=RoundMetrics(self.registry),
         )
 
     async def create_topic(self, insight):

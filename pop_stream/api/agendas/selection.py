@@ -14,7 +14,14 @@ from pydantic import BeforeValidator, Field
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.parameters import id_pattern, read_query
 from pop_stream.api.http.route import QueryParameter
-from pop_stream.api_models.commands import ListedAgenda, Selection
+from pop_stream.api_models.commands import (
+    MAX_PAYLOAD_TEST,
+    MAX_PAYLOAD_TESTS,
+    PAYLOAD_TEST,
+    ListedAgenda,
+    ListSelection,
+    Selection,
+)
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.model.identity import Principal
@@ -23,7 +30,7 @@ from pop_stream.model.json_types import check_instant
 from pop_stream.model.tenancy import candidate_ids
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
-from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
+from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, PayloadMatch
 
 MAX_PAGE_SIZE: Final = 500
 """Most agendas of one page."""
@@ -75,6 +82,7 @@ _MANY: Final = frozenset(
         "puller_id",
         "waiting_for",
         "stopping",
+        "payload",
     }
 )
 
@@ -92,7 +100,7 @@ def _listed_fields(text: object) -> tuple[str, ...]:
     return tuple(named)
 
 
-class Listing(Selection):
+class Listing(ListSelection):
     """A selection, and which page of it."""
 
     order: Literal["newest", "oldest"] = "newest"
@@ -124,6 +132,21 @@ QUERY: Final = (
     QueryParameter("puller_id", "Whose latest attempt one of these pullers has.", _TITLES),
     QueryParameter("waiting_for", "That wait for one of these.", _enum(WaitReason)),
     QueryParameter("stopping", "That are being stopped for one of these.", _enum(StopReason)),
+    QueryParameter(
+        "payload",
+        "`path=value`: an operation's payload has this value at this path, as in "
+        "`customer.id=7`; of one path any value fits, of several paths all must. A page "
+        "looks at the next 2,000 agendas that fit otherwise, and may be short.",
+        {
+            "type": "array",
+            "maxItems": MAX_PAYLOAD_TESTS,
+            "items": {
+                "type": "string",
+                "pattern": PAYLOAD_TEST,
+                "maxLength": MAX_PAYLOAD_TEST,
+            },
+        },
+    ),
     *_instants("accepted", "emitted", "started", "ended"),
     QueryParameter(
         "order", "By acceptance.", {"enum": ["newest", "oldest"], "default": "newest"}
@@ -168,12 +191,23 @@ def page_of(request: web.Request, principal: Principal) -> PageRequest:
         InvalidError: With one issue per parameter that is not what it must be.
     """
     listing = read_query(request, Listing, many=_MANY)
+    wanted = replace(filter_of(listing, principal), payload=_payload(listing.payload))
     return PageRequest(
-        wanted=filter_of(listing, principal),
+        wanted=wanted,
         limit=listing.limit,
         after=_decode(listing.cursor) if listing.cursor else None,
         newest_first=listing.order == "newest",
         fields=listing.fields,
+    )
+
+
+def _payload(tests: Sequence[str]) -> tuple[PayloadMatch, ...]:
+    values: dict[str, list[str]] = {}
+    for one in tests:
+        path, _, value = one.partition("=")
+        values.setdefault(path, []).append(value)
+    return tuple(
+        PayloadMatch(tuple(path.split(".")), tuple(some)) for path, some in values.items()
     )
 
 

@@ -316,6 +316,14 @@ def principal_of(request: web.Request) -> Principal:
     return request[_PRINCIPAL]
 
 
+def sender_of(request: web.Request) -> str:
+    """Who holds memory with a request: a customer, an operator's key, or just an address."""
+    if _PRINCIPAL not in request:
+        return request.remote or ""
+    principal = principal_of(request)
+    return principal.customer_id or principal.name
+
+
 async def expect_still_authenticated(request: web.Request) -> None:
     """Check again who sends a request that goes on for long, before more is sent to it.
 

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.access import sender_of
 from pop_stream.api.http.answers import JSON
 from pop_stream.api.http.errors import (
     BusyError,
@@ -55,13 +55,16 @@ class _Arrival:
     """A body that arrives, or is worked on.
 
     Attributes:
-        of: Whose it is: a customer, or an operator's key.
+        of: Whose it is: a customer, an operator's key, or of a sender who need not say that,
+            its address.
+        largest: So many bytes it may have.
         deadline: By when more of it must come; None once all of it is there.
         counted: Bytes of it that count against what all may hold.
         is_evicted: Whether it made room for another's.
     """
 
     of: str
+    largest: int
     deadline: asyncio.Timeout | None = None
     body: bytearray = field(default_factory=bytearray)
     counted: int = 0
@@ -85,13 +88,18 @@ class BodyReader:
 
     @asynccontextmanager
     async def read(
-        self, request: web.Request, *, accept: Sequence[str] = (JSON,)
+        self,
+        request: web.Request,
+        *,
+        accept: Sequence[str] = (JSON,),
+        largest: int | None = None,
     ) -> AsyncIterator[bytearray]:
         """The whole body, which counts as held until the context is left.
 
         Args:
             request: Whose body.
             accept: What it may be said to be.
+            largest: So many bytes it may have, if fewer than any request.
 
         Raises:
             MediaTypeError: If it is not said to be one of these, in UTF-8.
@@ -100,10 +108,10 @@ class BodyReader:
             BusyError: If there is no room for it, as its sender holds most of what there is.
         """
         _expect_type(request, accept)
-        if (request.content_length or 0) > self._largest:
-            raise _too_large(self._largest, "a request")
-        principal = principal_of(request)
-        arrival = _Arrival(principal.customer_id or principal.name)
+        most = min(self._largest, largest or self._largest)
+        if (request.content_length or 0) > most:
+            raise _too_large(most, "a request")
+        arrival = _Arrival(sender_of(request), most)
         self._arrivals.add(arrival)
         try:
             await self._fill(arrival, request)
@@ -112,8 +120,15 @@ class BodyReader:
             self._arrivals.discard(arrival)
             self._held -= arrival.counted
 
-    async def read_model(self, request: web.Request, shape: type[M]) -> M:
+    async def read_model(
+        self, request: web.Request, shape: type[M], *, largest: int | None = None
+    ) -> M:
         """The body as a model; one that is left out is an empty object.
+
+        Args:
+            request: Whose body.
+            shape: The model.
+            largest: So many bytes it may have, if fewer than any request.
 
         Raises:
             InvalidError: With one issue per field that is not what it must be.
@@ -121,7 +136,7 @@ class BodyReader:
         """
         if not request.can_read_body:
             return _validated(shape, b"{}")
-        async with self.read(request) as content:
+        async with self.read(request, largest=largest) as content:
             expect_json(content)
             return _validated(shape, bytes(content))
 
@@ -157,8 +172,8 @@ class BodyReader:
         body = arrival.body
         if arrival.is_evicted:  # with a chunk in hand, its deadline would be set anew
             raise _busy()
-        if len(body) > self._largest:
-            raise _too_large(self._largest, "a request")
+        if len(body) > arrival.largest:
+            raise _too_large(arrival.largest, "a request")
         if len(body) > self._largest_agenda and not is_list(body):
             raise _too_large(self._largest_agenda, "an agenda")
         counted = len(body) if len(body) > self._small else 0

@@ -24,6 +24,8 @@ from pop_stream.api.http.errors import (
 from pop_stream.api_models.problems import Problem
 from pop_stream.model.errors import (
     CapacityError,
+    CompletionError,
+    CompletionLateError,
     DefinitionError,
     DuplicateError,
     ExistsError,
@@ -83,6 +85,8 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     DuplicateError: HTTPStatus.CONFLICT,
     CapacityError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
+    CompletionError: HTTPStatus.CONFLICT,
+    CompletionLateError: HTTPStatus.GONE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnstorableError: HTTPStatus.UNPROCESSABLE_ENTITY,
     RecordTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -206,6 +210,7 @@ def _detail(error: PopStreamError) -> str:
             | StateError()
             | KeyStateError()
             | LeaseLostError()
+            | CompletionError()
             | DefinitionError()
             | QueryError()
             | ExistsError()

@@ -238,7 +238,9 @@ class LeaseVerifier:
 
 def _is_whole(summary: Summary, emitted: EmittedAgenda) -> bool:
     """Whether it has all that attempts before left, and what was decided since."""
-    waiting = {name for name, one in summary.operations.items() if one.state == "waiting"}
+    waiting = {
+        name for name, one in summary.operations.items() if one.state == "waiting" and one.wait
+    }
     return summary.attempt >= emitted.attempt and not waiting.intersection(emitted.resolved)
 
 

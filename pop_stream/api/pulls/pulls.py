@@ -21,6 +21,7 @@ from pop_stream.api.pulls.reports import (
     deferred_event,
     diagnostics_of,
     expect_all_succeeded,
+    hand_overs,
     may_have_succeeded,
     progress_of,
 )
@@ -34,6 +35,7 @@ from pop_stream.api_models.pulls import (
     ReportAcknowledgement,
 )
 from pop_stream.kafka.lifecycle_reader import lifecycle_records
+from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import LeaseLostError, UnservedError
 from pop_stream.model.events.base import AppendedOperation
 from pop_stream.model.events.lifecycle import (
@@ -46,12 +48,14 @@ from pop_stream.model.events.lifecycle import (
 )
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.tenancy import display_id
+from pop_stream.policy.completion_token import CompletionTokens
 from pop_stream.policy.lease_token import LeaseClaims
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary, appended_name, operations_of
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.publisher import Publisher, RecordMetadata
+from pop_stream.settings import Settings
 
 _log = structlog.get_logger()
 
@@ -67,14 +71,15 @@ class PullEndpoints:
         publisher: Publisher,
         clock: Clock,
         body_reader: body.BodyReader,
-        topic: str,
+        settings: Settings,
     ) -> None:
         self._leases = leases
         self._deliveries = deliveries
         self._publisher = publisher
         self._clock = clock
         self._body_reader = body_reader
-        self._topic = topic
+        self._topic = Topics(settings.topic_prefix).agenda_events
+        self._completion_tokens = CompletionTokens(settings.lease_signing_keys)
         self._is_closing = False
 
     async def close(self, _: web.Application) -> None:
@@ -263,7 +268,9 @@ class PullEndpoints:
             case "stopped":
                 return AgendaStopped(**facts)
             case "not_yet":
-                return deferred_event(summary, end, facts, at)
+                tokens = self._completion_tokens
+                handed_over = hand_overs(summary, end, claims, tokens, at)
+                return deferred_event(summary, end, facts, at, handed_over)
             case "failed":
                 return AgendaFailed(
                     **facts,

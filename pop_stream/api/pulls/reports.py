@@ -17,10 +17,20 @@ from pop_stream.api_models.pulls import (
 from pop_stream.model.agenda import Operation, parse_agenda
 from pop_stream.model.appended_operations import encode_operation, new_operations
 from pop_stream.model.errors import Issue
-from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
+from pop_stream.model.events.base import (
+    AppendedOperation,
+    Diagnostic,
+    OperationProgress,
+    OperationWait,
+)
 from pop_stream.model.events.lifecycle import AgendaDeferred, AgendaFailed
+from pop_stream.policy.completion_token import CompletionTokens, hand_over, renewed
+from pop_stream.policy.lease_token import LeaseClaims
 from pop_stream.policy.lifecycle.summary import Summary, appended_name, operations_of
 from pop_stream.policy.operation_waits import timed_out, wait_on
+
+_SHOWN: Final = 40
+_OF_COMPLETION: Final = "with the kind `completion`, the token made for this attempt of it"
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""
@@ -161,12 +171,54 @@ def check_waits(summary: Summary | None, end: Completion) -> None:
         for index, one in enumerate(end.waits)
         if bool(one.signal) is not (one.kind == "signal")
     ]
+    issues += [
+        Issue(f"waits[{index}].completion_token", one.completion_token[:_SHOWN], _OF_COMPLETION)
+        for index, one in enumerate(end.waits)
+        if one.completion_token and one.kind != "completion"
+    ]
     if issues:
         raise InvalidError(issues[:10])
 
 
+def hand_overs(
+    summary: Summary | None,
+    end: Completion,
+    claims: LeaseClaims,
+    tokens: CompletionTokens,
+    now: datetime,
+) -> Mapping[str, OperationWait]:
+    """By operation, the waits of those that are completed by tokens.
+
+    Raises:
+        InvalidError: With one issue for each that names no token of this attempt of it, and
+            was not handed over before.
+    """
+    waits: dict[str, OperationWait] = {}
+    issues: list[Issue] = []
+    for index, one in enumerate(end.waits):
+        if one.kind != "completion":
+            continue
+        said = tokens.read(one.completion_token) if one.completion_token else None
+        known = summary.operations.get(one.name) if summary is not None else None
+        meant = (claims.agenda_id, claims.attempt, one.name)
+        if said is not None and (said.agenda_id, said.attempt, said.operation) == meant:
+            waits[one.name] = hand_over(one.completion_token, said, now)
+        elif not one.completion_token and known and known.wait and known.wait.token:
+            waits[one.name] = renewed(known.wait, now)
+        else:
+            field = f"waits[{index}].completion_token"
+            issues.append(Issue(field, one.completion_token[:_SHOWN], _OF_COMPLETION))
+    if issues:
+        raise InvalidError(issues[:10])
+    return waits
+
+
 def deferred_event(
-    summary: Summary | None, end: Completion, facts: Mapping[str, Any], now: datetime
+    summary: Summary | None,
+    end: Completion,
+    facts: Mapping[str, Any],
+    now: datetime,
+    handed_over: Mapping[str, OperationWait],
 ) -> AgendaDeferred | AgendaFailed:
     """The end of an attempt in which operations wait; a failure if one has for too long.
 
@@ -176,13 +228,14 @@ def deferred_event(
         end: As its worker reports it.
         facts: Fields that all ends have.
         now: The present instant.
+        handed_over: The waits of those that are completed by tokens.
     """
     limits = _limits(summary) if summary is not None else {}
     waiting: list[OperationProgress] = []
     for one in end.waits:
         known = summary.operations.get(one.name) if summary is not None else None
         since = known.wait.since if known is not None and known.wait is not None else now
-        wait = wait_on(
+        wait = handed_over.get(one.name) or wait_on(
             since=since,
             now=now,
             recheck_s=one.recheck_s,

@@ -39,6 +39,7 @@ from pop_stream.api.stats.endpoints import StatsEndpoints
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
+from pop_stream.api.waits.completions import CompletionEndpoints
 from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints
 from pop_stream.api_models.base import DoctorReport, Health, Readiness
 from pop_stream.model.definitions import Kind
@@ -143,6 +144,7 @@ class Endpoints:
     stats: StatsEndpoints
     signals: SignalEndpoints
     decisions: DecisionEndpoints
+    completions: CompletionEndpoints
     metrics: Metrics
     document: Handler
 
@@ -169,7 +171,9 @@ def routes(endpoints: Endpoints) -> tuple[Route, ...]:
         *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
         *dead_letter_routes(endpoints.owners, endpoints.dead_letters),
         *stats_routes(endpoints.stats),
-        *wait_routes(endpoints.owners, endpoints.signals, endpoints.decisions),
+        *wait_routes(
+            endpoints.owners, endpoints.signals, endpoints.decisions, endpoints.completions
+        ),
         *pull_routes(endpoints.owners, endpoints.pulls),
         puller_route(endpoints.pullers),
         *service_routes(

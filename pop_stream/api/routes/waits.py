@@ -1,13 +1,20 @@
-"""The routes of signals, and of decisions about operations that wait for a person."""
+"""The routes of signals, of completions, and of decisions about what waits for a person."""
 
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api.http.access import Access, read_access
+from pop_stream.api.http.access import PUBLIC, Access, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
 from pop_stream.api.owners import Owners
+from pop_stream.api.waits.completions import CompletionEndpoints
 from pop_stream.api.waits.endpoints import DecisionEndpoints, SignalEndpoints, Verdict
+from pop_stream.api_models.completions import (
+    CompletionRequest,
+    CompletionResult,
+    CompletionToken,
+    CompletionTokenRequest,
+)
 from pop_stream.api_models.waits import (
     Decision,
     DecisionResult,
@@ -15,7 +22,13 @@ from pop_stream.api_models.waits import (
     SignalRequest,
     SignalView,
 )
-from pop_stream.model.errors import RateLimitError, StateError, UnavailableError
+from pop_stream.model.errors import (
+    CompletionError,
+    CompletionLateError,
+    RateLimitError,
+    StateError,
+    UnavailableError,
+)
 from pop_stream.model.identity import Role
 from pop_stream.model.ids import ID_LENGTH, ID_PATTERN
 
@@ -29,10 +42,17 @@ _VERDICTS: Final[tuple[tuple[Verdict, str], ...]] = (
 
 
 def wait_routes(
-    owners: Owners, signals: SignalEndpoints, decisions: DecisionEndpoints
+    owners: Owners,
+    signals: SignalEndpoints,
+    decisions: DecisionEndpoints,
+    completions: CompletionEndpoints,
 ) -> tuple[Route, ...]:
-    """Give and list signals; approve and reject operations."""
-    return (*_signal_routes(signals), *_decision_routes(owners, decisions))
+    """Give and list signals; approve, reject and complete operations."""
+    return (
+        *_signal_routes(signals),
+        *_decision_routes(owners, decisions),
+        *_completion_routes(completions),
+    )
 
 
 def _signal_routes(signals: SignalEndpoints) -> tuple[Route, ...]:
@@ -89,4 +109,37 @@ def _decision_routes(owners: Owners, decisions: DecisionEndpoints) -> tuple[Rout
             access=own,
         )
         for verdict, summary in _VERDICTS
+    )
+
+
+def _completion_routes(completions: CompletionEndpoints) -> tuple[Route, ...]:
+    return (
+        Route(
+            "POST",
+            "/v1/completion-tokens",
+            completions.post_token,
+            "makeCompletionToken",
+            "Make a token by which an operation of a running attempt is completed from outside",
+            (RouteResponse("Another one each time.", (CompletionToken,)),),
+            (*BODY_ERRORS, *READ_ERRORS, InvalidError),
+            body_models=(CompletionTokenRequest,),
+            access=Access(role=Role.PULL),  # of which insight, the body says
+        ),
+        Route(
+            "POST",
+            "/v1/completions",
+            completions.post,
+            "completeOperation",
+            "Complete an operation that was handed over; its token is all that is asked for",
+            (RouteResponse("Kept, and on its way.", (CompletionResult,), HTTPStatus.ACCEPTED),),
+            (
+                *BODY_ERRORS,
+                InvalidError,
+                CompletionError,
+                CompletionLateError,
+                UnavailableError,
+            ),
+            body_models=(CompletionRequest,),
+            access=PUBLIC,
+        ),
     )

@@ -14,6 +14,7 @@ from multidict import MultiMapping
 from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, OperationView
 from pop_stream.api_models.queues import WhyView
 from pop_stream.client import ApiConflictError, ApiError, ApiNotFoundError
+from pop_stream.console.numbers import whole_number
 from pop_stream.console.pictures import MAX_NODES, GraphNode, Span, graph, time_line
 from pop_stream.console.rendering import NOTHING, Page, duration, instant, pretty
 from pop_stream.console.viewing import PageView
@@ -134,8 +135,7 @@ async def _act(view: PageView, form: MultiMapping[str]) -> str:
         case "release":
             await view.client.release(agenda_id, reason=reason)
         case "reprioritise":
-            priority = form.get("priority", "")
-            wanted = int(priority) if priority.isdecimal() else None
+            wanted = whole_number(form.get("priority", ""))
             await view.client.reprioritise(agenda_id, priority=wanted, reason=reason)
         case "rerun":
             held = form.get("hold") == "yes"

@@ -11,6 +11,7 @@ from multidict import MultiDict, MultiMapping
 from pydantic import ValidationError
 
 from pop_stream.api_models.commands import BulkAction, BulkCommand, Selection
+from pop_stream.console.numbers import whole_number
 from pop_stream.console.rendering import Page
 from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, SubmissionError
@@ -84,7 +85,7 @@ async def command_all(view: PageView, form: MultiMapping[str]) -> Page | str:
         "action": form.get("action", ""),
         "filter": selection(MultiDict(parse_qsl(filter_query))),
         "reason": form.get("reason", ""),
-        "priority": int(priority) if priority.isdecimal() else priority or None,
+        "priority": whole_number(priority) or priority or None,
         "dry_run": not is_confirmed,
     }
     try:

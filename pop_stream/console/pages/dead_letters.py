@@ -19,6 +19,7 @@ from pop_stream.api_models.dead_letters import (
     LetterCommand,
     LetterSelection,
 )
+from pop_stream.console.numbers import whole_number
 from pop_stream.console.rendering import Page
 from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import NotFoundError, SubmissionError
@@ -49,9 +50,7 @@ async def dead_letters(view: PageView) -> Page:
     before = view.query.get("before", "")
     calls = view.client.dead_letters
     counts = await calls.reasons(where)
-    listed = await calls.page(
-        where, limit=PAGE, before=int(before) if before.isdecimal() else None
-    )
+    listed = await calls.page(where, limit=PAGE, before=whole_number(before))
     filter_query = urlencode([*_pairs(view.query)])
     reasons = [
         (one, urlencode([*_narrowed(view.query, kind=one.kind, code=one.code)]))

@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from markupsafe import Markup
+from pydantic import ValidationError
 
 from pop_stream.api_models.commands import Selection
 from pop_stream.api_models.queues import CustomerQueueView, QueueView
@@ -167,7 +168,10 @@ async def customer_queue(view: PageView) -> Page:
     if not view.is_operator and view.caller.customer_id != customer_id:
         raise NotFoundError(_CUSTOMER, customer_id[:200])
     stored = await view.client.insights.get(insight_id)
-    where = Selection(insight_id=(insight_id,), customer_id=(customer_id,), state=_WAITING)
+    try:
+        where = Selection(insight_id=(insight_id,), customer_id=(customer_id,), state=_WAITING)
+    except ValidationError:
+        raise NotFoundError(_CUSTOMER, customer_id[:200]) from None  # nobody is called so
     listed = await view.client.page(
         where, newest_first=False, limit=PAGE, cursor=view.query.get("cursor") or None
     )

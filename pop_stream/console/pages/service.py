@@ -5,6 +5,7 @@ from typing import Final
 
 from multidict import MultiMapping
 
+from pop_stream.console.numbers import whole_number
 from pop_stream.console.rendering import Page
 from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, NotFoundError, SubmissionError
@@ -41,14 +42,15 @@ async def keys(view: PageView) -> Page:
 async def make_key(view: PageView, form: MultiMapping[str]) -> Page:
     """Make a key; the page with its token is shown once."""
     days = form.get("days", "").strip()
-    if days and not (days.isdecimal() and 1 <= int(days) <= _MAX_DAYS):
+    number = whole_number(days)
+    if days and not 1 <= (number or 0) <= _MAX_DAYS:
         message = f"must be a whole number from 1 to {_MAX_DAYS:,}; empty for no end"
         raise SubmissionError([Issue("days", days[:200], message)])
     made = await view.client.keys.create(
         [_role(one) for one in form.getall("role", [])],
         customer_id=form.get("customer_id", "").strip() or None,
         title=form.get("title", ""),
-        expires_at=view.now + timedelta(days=int(days)) if days else None,
+        expires_at=view.now + timedelta(days=number) if number else None,
     )
     return Page("key_made.html", "A new key", {"key": made, "replaces": ""})
 
@@ -73,7 +75,7 @@ async def change_key(view: PageView, form: MultiMapping[str]) -> Page | str:
             return Page("key_made.html", "A new key", {"key": made, "replaces": key_id})
         case _:
             kind = "command"
-            raise NotFoundError(kind, action)
+            raise NotFoundError(kind, action[:50])
 
 
 def _role(text: str) -> Role:
@@ -95,7 +97,7 @@ async def audit(view: PageView) -> Page:
     listed = await view.client.audit.page(
         **wanted,
         limit=PAGE,
-        before=int(before) if before.isdecimal() and int(before) > 0 else None,
+        before=whole_number(before) or None,
     )
     return Page(
         "audit.html",

@@ -9,6 +9,7 @@ from multidict import MultiMapping
 
 from pop_stream.api_models.queues import CustomerForecastView, ForecastView
 from pop_stream.client import ApiNotFoundError
+from pop_stream.console.numbers import version_in
 from pop_stream.console.pictures import ChartLine, chart
 from pop_stream.console.rendering import Page, duration
 from pop_stream.console.viewing import PageView
@@ -83,7 +84,7 @@ async def pause_insight(view: PageView, form: MultiMapping[str]) -> str:
         PreconditionError: If its definition was changed since the form was made.
     """
     action, insight_id = _pause_or_resume(view), view.parts["insight_id"]
-    version = _number(form, "version")
+    version = version_in(form)
     await view.client.insights.patch(
         insight_id, {"paused": action == "pause"}, if_match=version
     )
@@ -92,7 +93,7 @@ async def pause_insight(view: PageView, form: MultiMapping[str]) -> str:
 
 async def _change(view: PageView, form: MultiMapping[str], fields: dict[str, object]) -> None:
     customer_id = view.parts["customer_id"]
-    version = _number(form, "version") if "version" in form else None
+    version = version_in(form) if "version" in form else None
     if version is None:
         version = await _version(view, customer_id)
     if version == _UNDEFINED:
@@ -123,14 +124,6 @@ def _weight(text: str) -> float:
     if not isfinite(weight):
         raise SubmissionError([Issue("weight", text[:200], "must be a number, such as 2.5")])
     return weight
-
-
-def _number(form: MultiMapping[str], name: str) -> int:
-    text = form.get(name, "")
-    if not text.isdecimal():
-        issue = Issue(name, text[:200], "must be a version; open the page again")
-        raise SubmissionError([issue])
-    return int(text)
 
 
 def _difference(one: CustomerForecastView) -> str:

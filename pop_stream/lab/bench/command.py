@@ -9,6 +9,7 @@ from pop_stream.lab.bench.fairness import fairness
 from pop_stream.lab.bench.idle import idle
 from pop_stream.lab.bench.latency import latency
 from pop_stream.lab.bench.pipeline import pipeline
+from pop_stream.lab.bench.schedules import schedules
 from pop_stream.lab.bench.soak import soak
 
 app = typer.Typer(
@@ -18,5 +19,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (pipeline, latency, backlog, idle, soak, fairness, console, compare):
+for command in (pipeline, latency, backlog, idle, soak, fairness, console, schedules, compare):
     app.command()(command)

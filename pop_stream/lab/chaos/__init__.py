@@ -12,6 +12,8 @@ nothing acknowledged is lost, no attempt starts twice but in the aftermath of a 
 says what Kafka's events add up to, and work that is ready does not stand still. What cannot be
 kept while all copies of a needed part are frozen or down is not held against it.
 
+Schedules may fire meanwhile (`schedules`): which occurrences there must be is known beforehand.
+
 Reconciliation is off: what is lost is to be seen, not mended. The run survives the faults it
 injects, since it is none of the parts; a part that is down when its fault comes is waited for,
 so that every fault hits something. Start reading with `run`, then `faults` and `judge`.

@@ -55,6 +55,10 @@ Rolling = Annotated[
     bool,
     typer.Option("--rolling", help="Replace every part in turn, then in reverse order."),
 ]
+Schedules = Annotated[
+    int, typer.Option(min=0, max=1_000, help="Schedules that fire every second meanwhile.")
+]
+
 Hostile = Annotated[
     bool, typer.Option("--hostile", help="A customer attacks; no part is killed.")
 ]
@@ -74,6 +78,7 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     schedulers: Processes = 2,
     settle: Settle = 120.0,
     rolling: Rolling = False,
+    schedules: Schedules = 0,
     hostile: Hostile = False,
     folder: Folder = None,
     as_json: JsonFlag = False,
@@ -83,6 +88,9 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     Starts everything on this machine, submits work of several customers over HTTP and over
     Kafka, and judges by Kafka's records, Postgres' rows and a file that handlers append to.
     Exits non-zero if a promise was broken. The same seed makes the same load and faults.
+
+    With --schedules some fire every second meanwhile. Promised is that every instant is run
+    once: counted from Kafka, from the summaries, and from the list of occurrences.
 
     With --rolling parts are upgraded and rolled back: one after the other is stopped by
     SIGTERM, and replaced by a new process that must be ready before the next one stops. Then
@@ -109,13 +117,13 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     counts = FaultCounts(
         seconds, kills, freezes, broker_kills, database_stops, broker_freezes, rolling
     )
-    shape = (chosen, rate, brokers, pullers, schedulers, settle)
+    shape = (chosen, rate, brokers, pullers, schedulers, settle, schedules)
     _chaos_by_faults(counts, shape, folder, as_json=as_json)
 
 
 def _chaos_by_faults(
     counts: "FaultCounts",
-    shape: tuple[int, float, int, int, int, float],
+    shape: tuple[int, float, int, int, int, float, int],
     folder: Path | None,
     *,
     as_json: bool,
@@ -205,7 +213,8 @@ def rerun_command(chaos: "ChaosConfig") -> str:
         f"--freezes {wanted.freezes} --brokers {chaos.brokers} "
         f"--broker-kills {wanted.broker_kills} --broker-freezes {wanted.broker_freezes} "
         f"--database-stops {wanted.database_stops} "
-        f"--pullers {chaos.pullers} --schedulers {chaos.schedulers}"
+        f"--pullers {chaos.pullers} --schedulers {chaos.schedulers} "
+        f"--schedules {chaos.schedules}"
         f"{' --rolling' if wanted.rolling else ''}"
     )
 
@@ -217,7 +226,12 @@ def report(chaos: "ChaosConfig", outcome: "ChaosResult") -> Mapping[str, Any]:
     broken = [*judged.broken()]
     if outcome.refused:
         broken.append(f"{len(outcome.refused)} submissions were refused: {_one_line(outcome)}")
+    scheduled = outcome.schedules
+    broken += scheduled.broken() if scheduled else ()
     return {
+        "occurrences": scheduled.expected if scheduled else 0,
+        "occurrences_missing": len(scheduled.missing) if scheduled else 0,
+        "occurrences_run_again": len(scheduled.run_again) if scheduled else 0,
         "accepted": judged.accepted,
         "terminal": judged.terminal,
         "lost": len(judged.lost),
@@ -272,6 +286,12 @@ def _view(result: Mapping[str, Any]) -> Iterator[Any]:
         f"(and {result['duplicate_starts_after_faults']} after faults), "
         f"worst pause {result['worst_pause_s']:.1f} s"
     )
+    if result["occurrences"]:
+        yield (
+            f"of schedules {result['occurrences']:,} occurrences, "
+            f"[bold]missing {result['occurrences_missing']}[/], run again "
+            f"{result['occurrences_run_again']}"
+        )
     for one in result["broken"]:
         yield f"[red]✗[/] {one}"
     yield (

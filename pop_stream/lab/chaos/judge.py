@@ -188,14 +188,14 @@ class ChaosVerdict:
     def broken(self) -> Iterator[str]:
         """The promises that were not kept, in words."""
         if self.lost:
-            yield f"lost: {len(self.lost)} agendas, such as {_shortened(self.lost)}"
+            yield f"lost: {len(self.lost)} agendas, such as {shortened(self.lost)}"
         if self.failed or self.refused:
             failed, refused = self.failed, self.refused
             yield f"{failed} agendas were dead-lettered, {refused} refused once acknowledged"
         if self.disagreeing:
-            yield f"Postgres disagrees with Kafka: {_shortened(self.disagreeing)}"
+            yield f"Postgres disagrees with Kafka: {shortened(self.disagreeing)}"
         if self.unclaimed_starts:
-            yield f"started without a claim: {_shortened(self.unclaimed_starts)}"
+            yield f"started without a claim: {shortened(self.unclaimed_starts)}"
         if self.duplicate_starts:
             yield f"{self.duplicate_starts} attempts were started again without a fault"
         if self.rounds_repeated > self.faults:
@@ -206,9 +206,9 @@ class ChaosVerdict:
 
     def _broken_by_replacement(self) -> Iterator[str]:
         if self.cut_off:
-            yield f"not stopped within their grace: {_shortened(self.cut_off)}"
+            yield f"not stopped within their grace: {shortened(self.cut_off)}"
         if self.started_again:
-            yield f"another attempt followed a replacement: {_shortened(self.started_again)}"
+            yield f"another attempt followed a replacement: {shortened(self.started_again)}"
 
 
 def evaluate(
@@ -393,6 +393,7 @@ def _recoveries(evidence: ChaosEvidence, faults: Sequence[FaultRecord]) -> Mappi
     return {part: round(seconds, 3) for part, seconds in sorted(found.items())}
 
 
-def _shortened(names: Sequence[str]) -> str:
+def shortened(names: Sequence[str]) -> str:
+    """The first of many names, and how many there are besides."""
     left = len(names) - _MAX_SHOWN
     return ", ".join(names[:_MAX_SHOWN]) + (f" and {left} more" if left > 0 else "")

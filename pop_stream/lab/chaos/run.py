@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,12 @@ from pop_stream.lab.chaos.faults import (
 from pop_stream.lab.chaos.handlers import STARTS, read_starts
 from pop_stream.lab.chaos.judge import ChaosVerdict, evaluate, gather_evidence
 from pop_stream.lab.chaos.load import RETRY, ChaosLoad, submit
+from pop_stream.lab.chaos.schedules import (
+    ScheduleLoad,
+    ScheduleVerdict,
+    evaluate_schedules,
+    listed_occurrences,
+)
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.errors import CommandError
 from pop_stream.postgres.ledger import PostgresSummaryScan
@@ -51,6 +57,7 @@ class ChaosConfig:
 
     Attributes:
         settle_s: How long after the load and the last fault everything may take to end.
+        schedules: Schedules that fire every second meanwhile.
         script: Faults besides those that the seed makes, in order of time.
     """
 
@@ -62,6 +69,7 @@ class ChaosConfig:
     pullers: int = 2
     schedulers: int = 2
     settle_s: float = 120.0
+    schedules: int = 0
     script: tuple[InjectedFault, ...] = ()
 
 
@@ -73,6 +81,7 @@ class ChaosResult:
         refused: Submissions that were refused, with the answers.
         settled_s: From the end of load and faults until all had ended, or until given up.
         attempts: The highest number of an attempt that was started.
+        schedules: What became of occurrences; None without schedules.
     """
 
     verdict: ChaosVerdict
@@ -82,6 +91,7 @@ class ChaosResult:
     attempts: int
     dead_letters: int
     settled_s: float
+    schedules: ScheduleVerdict | None = None
 
 
 async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
@@ -158,16 +168,21 @@ async def _run(
     chaos: ChaosConfig, stack: Stack, starts: Path, on_progress: OnProgress
 ) -> ChaosResult:
     load = ChaosLoad(_prefix("c"), chaos.seed, chaos.rate_per_s, chaos.wanted.seconds)
+    scheduled = await _define_schedules(chaos, stack, load.prefix)
     injector = FaultInjector(stack, WallClock(), on_progress)
     async with asyncio.TaskGroup() as tasks:
         injecting = tasks.create_task(injector.inject(_planned_faults(chaos, stack)))
         tasks.create_task(_submit(stack, load))
         if chaos.wanted.rolling:
             tasks.create_task(_submit_until(injecting, stack, load))
+    await _until(scheduled.end)
+    expected = scheduled.expected()
+    submitted = {*load.acknowledged, *expected}
     on_progress(
-        f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended"
+        f"{len(submitted)} agendas are acknowledged or due; waiting until all have ended"
     )
-    settled_s = await settle(stack.settings, load.acknowledged, within_s=chaos.settle_s)
+    settled_s = await settle(stack.settings, submitted, within_s=chaos.settle_s)
+    listed = await listed_occurrences(stack.settings, scheduled, within_s=chaos.settle_s)
     evidence = await gather_evidence(stack.settings, f"{load.prefix}-", starts)
     own = [one for one in evidence.starts if one.agenda_id.startswith(f"{load.prefix}-")]
     evidence.starts = own
@@ -179,7 +194,24 @@ async def _run(
         attempts=max((one.attempt for one in own), default=0),
         dead_letters=evidence.dead_letters,
         settled_s=settled_s,
+        schedules=evaluate_schedules(expected, evidence, listed) if expected else None,
     )
+
+
+async def _define_schedules(chaos: ChaosConfig, stack: Stack, prefix: str) -> ScheduleLoad:
+    """Schedules that fire for as long as the load goes on; none if none are wanted."""
+    start = WallClock().now().replace(microsecond=0) + timedelta(seconds=1)
+    seconds = chaos.wanted.seconds if chaos.schedules else 0.0
+    scheduled = ScheduleLoad(prefix, chaos.schedules, start, seconds)
+    if chaos.schedules:
+        async with open_client(stack.settings, retry=RETRY) as api:
+            await scheduled.define(api)
+    return scheduled
+
+
+async def _until(at: datetime) -> None:
+    """Sleep until an instant; not at all if it has passed."""
+    await asyncio.sleep(max(0.0, (at - WallClock().now()).total_seconds()))
 
 
 def _brokers(stack: Stack) -> list[str]:

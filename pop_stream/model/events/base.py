@@ -94,9 +94,9 @@ class PriorProgress(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-WaitKind = Literal["check", "sleep", "signal", "approval"]
+WaitKind = Literal["check", "sleep", "signal", "approval", "completion"]
 """What an operation that waits is waiting for: that its own check succeeds, an instant, a
-signal, or a person."""
+signal, a person, or its completion from outside."""
 
 
 class OperationWait(Struct, frozen=True):
@@ -108,6 +108,7 @@ class OperationWait(Struct, frozen=True):
         kind: What for.
         signal: The name of the signal that ends the wait; empty where none does.
         gives_up_at: When the wait is over its time-out.
+        token: The digest of the token that completes the operation; empty where none does.
     """
 
     since: Instant
@@ -115,6 +116,7 @@ class OperationWait(Struct, frozen=True):
     kind: WaitKind
     signal: str = ""
     gives_up_at: Instant | None = None
+    token: str = ""
 
 
 class OperationProgress(Struct, frozen=True):

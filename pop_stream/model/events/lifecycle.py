@@ -256,17 +256,20 @@ class AgendaDeferred(AttemptEvent, frozen=True):
 
 
 class AgendaResolved(AttemptEvent, frozen=True):
-    """What an operation waits for was decided outside: a signal came, or a person said so.
+    """What an operation waits for was decided outside: by a signal, a person or a completion.
 
     The operation has ended with that, and the attempt, which waits, may start at once. Of two
     decisions that are made at the same moment, an approval counts.
 
     Attributes:
         operation: Its name.
-        outcome: `failed` if a person rejected it.
+        outcome: `failed` if a person rejected it, or whoever completes it says so, or does
+            not complete it in time.
         result: Of one that succeeded.
         by: Who gave the signal, or decided.
         reason: In that one's words.
+        code: Of a failure that no person has decided: what it is called, and thereby whether
+            another attempt may help.
     """
 
     operation: str
@@ -274,6 +277,7 @@ class AgendaResolved(AttemptEvent, frozen=True):
     result: Raw | UnsetType = UNSET
     by: str = ""
     reason: str = ""
+    code: str = ""
 
 
 class AgendaExhausted(AttemptEvent, frozen=True):

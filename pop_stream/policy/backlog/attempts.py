@@ -240,10 +240,16 @@ class Attempts:
             self._forget(record, now)
             return
         due = now + backlog.pause_s(record.ref, record.attempt + 1, why)
-        self._go_on(record, replace(known, due=due, why=why), message, now)
+        resolved = known.resolved if why == "lost" else ()
+        overrides = replace(known, due=due, why=why, resolved=resolved)
+        self._go_on(record, overrides, message, now)
 
     def _defer(self, record: AgendaRecord, settlement: Settlement, now: float) -> None:
-        """Operations wait for something: another attempt follows, however many there were."""
+        """Operations wait for something: another attempt follows, however many there were.
+
+        What ended waits before the attempt's own end is before it in the topic too, so whoever
+        has come to the next attempt has it; and the same operation may wait once more.
+        """
         known = record.overrides or NO_OVERRIDES
         until = now if settlement.until is None else settlement.until.timestamp()
         overrides = replace(
@@ -252,6 +258,7 @@ class Attempts:
             why="not_yet",
             deferrals=known.deferrals + 1,
             waiting_since=known.waiting_since or now,
+            resolved=(),
         )
         self._go_on(record, overrides, settlement.message, now)
 

@@ -164,11 +164,12 @@ class BacklogCommands:
         """An operation waits no more: what waited for it is ready, unless it is held.
 
         The next attempt is given its name, so that it begins with what was decided. One whose
-        attempt is out goes on when that has ended.
+        attempt is out goes on when that has ended. What is said of an older attempt the summary
+        does not apply either: if the operation waits still, that is said again.
         """
         backlog = self._backlog
         known, attempt = backlog.index.overrides(ref), backlog.index.attempt(ref)
-        if command.operation in known.resolved:
+        if command.operation in known.resolved or 0 < command.attempt < attempt:
             return False
         resolved = (*known.resolved, command.operation)[-MAX_RESOLVED:]
         overrides = replace(known, resolved=resolved)

@@ -304,6 +304,8 @@ def _stop(summary: Summary, event: AgendaStopping) -> Summary:
 
 
 def _resolve(summary: Summary, event: AgendaResolved) -> Summary:
+    noted = Diagnostic(message=event.reason, at=event.at, code=event.code)
+    diagnostics = (noted,) if event.code else ()
     one = OperationProgress(
         name=event.operation,
         state=event.outcome,
@@ -311,6 +313,7 @@ def _resolve(summary: Summary, event: AgendaResolved) -> Summary:
         message=event.reason,
         ended_at=event.at,
         result=event.result,
+        diagnostics=diagnostics,
     )
     return _merge_operations(summary, (one,), event.at)
 

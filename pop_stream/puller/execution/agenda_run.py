@@ -25,6 +25,7 @@ from pop_stream.model.appended_operations import (
 from pop_stream.model.events.base import AppendedOperation, OperationWait, PriorProgress
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.references import OUTPUT_SUFFIX
+from pop_stream.policy.completion_token import completion_claims, hand_over, renewed
 from pop_stream.policy.operation_waits import timed_out, wait_on
 from pop_stream.puller.execution.failure import (
     Deferral,
@@ -39,9 +40,10 @@ from pop_stream.puller.execution.operation_retrier import (
 )
 from pop_stream.puller.execution.operation_run import OperationRun
 from pop_stream.puller.handlers.errors import (
+    CompletedElsewhere,
     FinalError,
     NotYet,
-    RejectedError,
+    OperationError,
     WaitTimedOutError,
 )
 from pop_stream.puller.handlers.invocation import (
@@ -107,6 +109,9 @@ class Dag:
         self.ready.extend(waiting)
 
 
+HANDED_OVER: Final = "its completion from outside"
+"""What an operation waits for that was handed over, where its handler does not say."""
+
 PARALLEL_OPERATIONS: Final = 64
 """Most operations of one agenda that run at a time; the rest of a wide DAG waits."""
 
@@ -120,7 +125,7 @@ class PriorResults:
             not run again, and not reported again.
         unfinished: How far others had come.
         waits: What others waited for.
-        rejected: Why others failed before this attempt has begun: a person rejected them.
+        failed: Why others failed before this attempt has begun: that was decided outside.
         appended: What the agenda has besides the operations it came with.
         final_state: How the agenda has ended, if it has: the scheduler counted the
             attempt as lost before its end was reported.
@@ -131,7 +136,7 @@ class PriorResults:
     appended: tuple[AppendedOperation, ...] = ()
     final_state: str = ""
     waits: Mapping[str, OperationWait] = field(default_factory=dict)
-    rejected: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, OperationError] = field(default_factory=dict)
 
 
 class AgendaRun:
@@ -164,7 +169,7 @@ class AgendaRun:
         self._changed: deque[OperationRun] = deque()
         self._appended: list[AppendedOperation] = []
         self._failure: Failure | None = None
-        self._waits = Waits(agenda, self._prior.waits, emitted.waiting_since)
+        self._waits = Waits(emitted, agenda, self._prior.waits)
         self._failed_event = asyncio.Event()
         self._names: dict[str, object] = {
             "pop.agendaId": emitted.agenda_id,
@@ -241,6 +246,7 @@ class AgendaRun:
             link_id=agenda.link_id,
             parent_id=agenda.parent_id,
             attempt=emitted.attempt,
+            accepted_at=emitted.accepted_at,
             # Unknown of a later attempt, it is taken to be the first of its run.
             run_from=emitted.run_from or emitted.attempt,
             trace=agenda.trace,
@@ -296,11 +302,14 @@ class AgendaRun:
             self._group.create_task(self._work())
 
     async def _run_operation(self, operation: Operation) -> None:
-        one = OperationRun(operation, self._changed)
-        one.start(self._run_context.clock.now())
-        if (why := self._prior.rejected.get(operation.name)) is not None:
-            one.fail(why, self._run_context.clock.now())
-            self._fail(one, RejectedError(why))
+        one, now = OperationRun(operation, self._changed), self._run_context.clock.now()
+        if (wait := self._waits.handed_over(operation.name, now)) is not None:
+            one.defer(wait, HANDED_OVER, now)
+            return
+        one.start(now)
+        if (why := self._prior.failed.get(operation.name)) is not None:
+            one.fail(str(why), now)
+            self._fail(one, why)
             return
         self._running.add(operation.name)
         outcome, error_type = "failed", ""
@@ -320,9 +329,14 @@ class AgendaRun:
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
+            example = None
             if span is not None:
                 span.end(outcome, tries=one.tries, error_type=error_type)
-            self._run_context.metrics.record_operation(operation.type, outcome, one.worked_s)
+                at = self._run_context.clock.now().timestamp()
+                example = (f"{self._names['pop.agendaId']}", span.trace_id, at)
+            self._run_context.metrics.record_operation(
+                operation.type, outcome, one.worked_s, example
+            )
             spent = self._spent_s
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
 
@@ -339,7 +353,8 @@ class AgendaRun:
             one.fail(reason_of(error), now)
             self._fail(one, error)
         else:
-            one.defer(wait, not_yet.reason, now)
+            handed_over = HANDED_OVER if wait.token else ""
+            one.defer(wait, not_yet.reason or handed_over, now)
 
     def append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Add operations, for the one of that name; see `OperationCall.append`."""
@@ -370,21 +385,20 @@ class Waits:
     """What operations of an attempt wait for.
 
     Args:
+        emitted: When the first of these waits began, as the scheduler knows, stands in for an
+            operation's own if there is only one.
         agenda: Has the time-outs.
         prior: What they waited for in earlier attempts.
-        waiting_since: When the first of these waits began, as the scheduler knows; it stands in
-            for an operation's own if there is only one.
     """
 
     def __init__(
-        self,
-        agenda: Agenda,
-        prior: Mapping[str, OperationWait],
-        waiting_since: datetime | None,
+        self, emitted: EmittedAgenda, agenda: Agenda, prior: Mapping[str, OperationWait]
     ) -> None:
+        self._agenda_id, self._attempt = emitted.agenda_id, emitted.attempt
         self._within_s = agenda.wait_within_s
         self._prior = prior
-        self._lone_since = waiting_since if len(agenda.operations) == 1 else None
+        is_lone = len(agenda.operations) == 1
+        self._lone_since = emitted.waiting_since if is_lone else None
         self.deferral: Deferral | None = None
 
     def known_since(self, name: str) -> datetime | None:
@@ -397,7 +411,11 @@ class Waits:
 
         Raises:
             WaitTimedOutError: If it has waited for as long as it may.
+            FinalError: If it was handed over with the token of another call.
         """
+        if isinstance(not_yet, CompletedElsewhere):
+            handed_over = self._hand_over(operation.name, not_yet.token, now)
+            return self._noted(operation.name, handed_over, not_yet.reason or HANDED_OVER)
         since = self.known_since(operation.name) or now
         wait = wait_on(
             since=since,
@@ -409,10 +427,30 @@ class Waits:
         )
         if wait is None:
             raise WaitTimedOutError(timed_out(since, now, not_yet.reason))
+        return self._noted(operation.name, wait, not_yet.reason)
+
+    def handed_over(self, name: str, now: datetime) -> OperationWait | None:
+        """The wait of an operation that is completed elsewhere; None for any other.
+
+        Its handler is not called again: it would be done twice.
+        """
+        prior = self._prior.get(name)
+        if prior is None or not prior.token:
+            return None
+        return self._noted(name, renewed(prior, now), HANDED_OVER)
+
+    def _hand_over(self, name: str, token: str, now: datetime) -> OperationWait:
+        claims = completion_claims(token)
+        ours = (self._agenda_id, self._attempt, name)
+        if claims is None or (claims.agenda_id, claims.attempt, claims.operation) != ours:
+            msg = "hand an operation over with the completion token that this call of it made"
+            raise FinalError(msg)
+        return hand_over(token, claims, now)
+
+    def _noted(self, name: str, wait: OperationWait, reason: str) -> OperationWait:
         if self.deferral is None or wait.until < self.deferral.until:
-            said = f" waits: {not_yet.reason}" if not_yet.reason else " waits"
-            text = message(f"operation {operation.name!r}{said}")
-            self.deferral = Deferral(wait.until, text)
+            said = f" waits: {reason}" if reason else " waits"
+            self.deferral = Deferral(wait.until, message(f"operation {name!r}{said}"))
         return wait
 
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
 from pop_stream.model.events.base import (
     AppendedOperation,
+    Diagnostic,
     OperationState,
     OperationWait,
     PriorProgress,
@@ -17,15 +18,13 @@ from pop_stream.model.events.base import (
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.puller.execution.agenda_run import PriorResults
+from pop_stream.puller.execution.api_session import ApiSession, ApiUnusableError
+from pop_stream.puller.handlers.errors import OperationError, decided_error
 from pop_stream.settings import Settings
-
-if TYPE_CHECKING:
-    import aiohttp
 
 MAX_CONCURRENT_READS: Final = 16
 """Most attempts of a puller that ask at a time; the others wait."""
 
-_REQUEST_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 
@@ -39,6 +38,7 @@ class _StoredOperation(msgspec.Struct):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     prior: PriorProgress | None = None
     wait: OperationWait | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class _StoredProgress(msgspec.Struct):
@@ -65,19 +65,12 @@ class PriorResultsReader:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.api_url.rstrip("/")
-        token = settings.api_token
-        self._headers: Mapping[str, str] = (
-            {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
-        )
+        self._api = ApiSession(settings, _REMEDIES)
         self._read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
-        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """Close the connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._api.close()
 
     async def read(
         self, emitted: EmittedAgenda, on_wait: Callable[[str], None]
@@ -107,21 +100,11 @@ class PriorResultsReader:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _fetch_progress(self, emitted: EmittedAgenda) -> PriorResults:
-        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
-
-        if self._session is None:
-            within = aiohttp.ClientTimeout(total=_REQUEST_S)
-            self._session = aiohttp.ClientSession(timeout=within, headers=self._headers)
-        url = f"{self._url}/v1/agendas/{emitted.agenda_id}/progress"
+        path = f"/v1/agendas/{emitted.agenda_id}/progress"
         try:
-            async with self._session.get(url) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            msg = f"the API at {self._url} does not answer ({type(error).__name__})"
-            raise _PriorResultsUnavailableError(msg) from error
-        if response.status != HTTPStatus.OK:
-            msg = f"the API at {self._url} answers {response.status}{_remedy(response.status)}"
-            raise _PriorResultsUnavailableError(msg)
+            body = await self._api.request("GET", path)
+        except ApiUnusableError as error:
+            raise _PriorResultsUnavailableError(str(error)) from error
         return prior_results_from(body, emitted)
 
 
@@ -144,7 +127,7 @@ def prior_results_from(body: bytes, emitted: EmittedAgenda) -> PriorResults:
         raise _PriorResultsUnavailableError(msg)
     _expect_resolved(progress, emitted)
     succeeded: dict[str, bytes] = {}
-    rejected: dict[str, str] = {}
+    decided: dict[str, OperationError] = {}
     unfinished: dict[str, PriorProgress] = {}
     waits = {one.name: one.wait for one in progress.operations if one.wait is not None}
     for one in progress.operations:
@@ -152,30 +135,28 @@ def prior_results_from(body: bytes, emitted: EmittedAgenda) -> PriorResults:
             result = b"" if one.result is msgspec.UNSET else bytes(one.result)
             succeeded[one.name] = b"" if result == _NULL else result
         elif one.state == "failed" and progress.attempt == emitted.attempt:
-            rejected[one.name] = one.message
+            code = one.diagnostics[-1].code if one.diagnostics else ""
+            decided[one.name] = decided_error(code, one.message)
         elif one.prior is not None:
             unfinished[one.name] = one.prior
-    return PriorResults(
-        succeeded, unfinished, progress.appended, waits=waits, rejected=rejected
-    )
+    return PriorResults(succeeded, unfinished, progress.appended, waits=waits, failed=decided)
 
 
 def _expect_resolved(progress: _StoredProgress, emitted: EmittedAgenda) -> None:
     """Check that the summary has what was decided of operations that waited.
 
-    The scheduler emits the agenda once it knows that; the summary may have it later.
+    The scheduler emits the agenda once it knows that; the summary may have it later. What has
+    failed by a decision is to begin anew after that, and waits for nothing.
     """
-    waiting = {one.name for one in progress.operations if one.state == "waiting"}
+    waiting = {one.name for one in progress.operations if one.state == "waiting" and one.wait}
     if pending := waiting.intersection(emitted.resolved):
         msg = f"the summary does not have yet what operation {min(pending)!r} waited for"
         raise _PriorResultsUnavailableError(msg)
 
 
-def _remedy(status: int) -> str:
-    remedies: Mapping[int, Any] = {
-        HTTPStatus.UNAUTHORIZED: ": set POP_API_TOKEN to a key with the role `read`",
-        HTTPStatus.FORBIDDEN: ": give the key in POP_API_TOKEN the role `read`",
-        HTTPStatus.NOT_FOUND: ": the summary is not there yet, or the key may not see it",
-        HTTPStatus.SERVICE_UNAVAILABLE: ": the database is away",
-    }
-    return str(remedies.get(status, ""))
+_REMEDIES: Final[Mapping[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: ": set POP_API_TOKEN to a key with the role `read`",
+    HTTPStatus.FORBIDDEN: ": give the key in POP_API_TOKEN the role `read`",
+    HTTPStatus.NOT_FOUND: ": the summary is not there yet, or the key may not see it",
+    HTTPStatus.SERVICE_UNAVAILABLE: ": the database is away",
+}

@@ -8,9 +8,9 @@
     add_executor(handlers, "kubernetes.job", KubernetesExecutor(JobRules(images=["acme/*"])))
 
 `port.Executor` is what a place has to be able to do: submit, status, cancel, the log's tail,
-list, delete. There are two, each of which passes `tests/contract/test_executors.py`, as the
-fake of the tests does: `kubernetes.KubernetesExecutor` (Jobs) and
-`containers.ContainerExecutor` (Docker's or Podman's engine on this machine).
+list, delete. There are three, each of which passes `tests/contract/test_executors.py`, as the
+fake of the tests does: `kubernetes.KubernetesExecutor` (Jobs), `containers.ContainerExecutor`
+(Docker's or Podman's engine on this machine) and `ray_jobs.RayExecutor` (jobs and tasks).
 
 `handler.ExecutorHandler` drives all of them. What it submits is a *run*, named by agenda,
 operation, attempt and try, so to submit it twice makes one. A run is in these states. *Queued*:

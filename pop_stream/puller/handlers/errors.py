@@ -7,6 +7,12 @@ from pydantic import BaseModel, ValidationError
 
 from pop_stream.model.errors import PopStreamError
 from pop_stream.model.events.base import WaitKind
+from pop_stream.model.retry import MAX_DEFERRAL_S
+from pop_stream.model.signal import (
+    HAND_OVER_TIMED_OUT,
+    OPERATION_FINAL,
+    OPERATION_RETRYABLE,
+)
 
 
 class OperationError(PopStreamError):
@@ -23,13 +29,13 @@ class RetryableError(OperationError):
     traceback out of the log.
     """
 
-    code: ClassVar[str] = "operation_retryable"
+    code: ClassVar[str] = OPERATION_RETRYABLE
 
 
 class FinalError(OperationError):
     """Trying again cannot help: the payload is wrong, the thing asked for does not exist."""
 
-    code: ClassVar[str] = "operation_final"
+    code: ClassVar[str] = OPERATION_FINAL
     retryable: ClassVar[bool] = False
 
 
@@ -43,6 +49,18 @@ class RejectedError(FinalError):
     """A person said no."""
 
     code: ClassVar[str] = "rejected"
+
+
+class HandOverTimedOutError(RetryableError):
+    """Nobody completed in time what was handed over; another attempt hands it over anew."""
+
+    code: ClassVar[str] = HAND_OVER_TIMED_OUT
+
+
+def decided_error(code: str, reason: str) -> OperationError:
+    """Why an operation failed that was decided outside, by the code of that decision."""
+    kinds = (RetryableError, FinalError, HandOverTimedOutError)
+    return {kind.code: kind for kind in kinds}.get(code, RejectedError)(reason)
 
 
 class NotYet(Exception):  # noqa: N818  # nothing has failed
@@ -81,6 +99,23 @@ class NotYet(Exception):  # noqa: N818  # nothing has failed
         self.reason = reason
         self.kind = kind
         self.signal = signal
+
+
+class CompletedElsewhere(NotYet):
+    """The operation is completed by whoever has the token, from outside, and not here.
+
+    The attempt ends without failing and gives its runner back, as with `NotYet`; the handler is
+    not called again while the token may still be used. Give it to whoever completes the
+    operation before you raise this.
+
+    Args:
+        token: The last one that this call made: `await operation.completion_token()`.
+        reason: What is waited for, for people.
+    """
+
+    def __init__(self, token: str, reason: str = "") -> None:
+        super().__init__(MAX_DEFERRAL_S, reason, kind="completion")
+        self.token = token
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from pydantic import JsonValue
@@ -30,6 +31,7 @@ from pop_stream.telemetry import tracing
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]
 AppendTo = Callable[[Sequence[Mapping[str, Any]]], tuple[str, ...]]
+TokenFrom = Callable[[float], Awaitable[str]]
 
 
 def _ignore(*_: object) -> None:
@@ -48,6 +50,16 @@ def _never(_: str) -> None:
 def _append_nothing(_: object) -> tuple[str, ...]:
     """Nothing is appended by a call that no puller made."""
     return ()
+
+
+async def _no_token(within_s: float) -> str:
+    """No API is there to make one."""
+    return _no_token_in_thread(within_s)
+
+
+def _no_token_in_thread(_: float) -> str:
+    msg = "there is no API here that makes completion tokens"
+    raise FinalError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +141,8 @@ class _OperationCallBase:
 class OperationCall(_OperationCallBase):
     """What an `async def` handler is given. It is cancelled if the agenda is to stop."""
 
+    token_from: TokenFrom = field(default=_no_token, repr=False, compare=False)
+
     async def report(self, percent: float, message: str = "") -> None:
         """Report how far the operation is; call it as often as you like, most are not sent.
 
@@ -160,6 +174,21 @@ class OperationCall(_OperationCallBase):
         await asyncio.sleep(0)
         return appended
 
+    async def completion_token(self, within_s: float = 3_600.0) -> str:
+        """A token by which this operation can be completed from outside.
+
+        Give it to whoever completes the operation, then raise `CompletedElsewhere` with it. It
+        completes nothing if the handler ends otherwise, nor in a later attempt.
+
+        Args:
+            within_s: Seconds until its time is over, 1 to 31,622,400; then the operation has
+                failed, and another attempt may follow.
+
+        Raises:
+            RetryableError: If the API, which makes it, does not answer.
+        """
+        return await self.token_from(within_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncOperationCall(_OperationCallBase):
@@ -172,6 +201,9 @@ class SyncOperationCall(_OperationCallBase):
 
     stopping: threading.Event = field(
         default_factory=threading.Event, repr=False, compare=False
+    )
+    token_in_thread: Callable[[float], str] = field(
+        default=_no_token_in_thread, repr=False, compare=False
     )
 
     def report(self, percent: float, message: str = "") -> None:
@@ -187,6 +219,10 @@ class SyncOperationCall(_OperationCallBase):
         """Add operations to the running agenda; see `OperationCall.append`."""
         return self.append_to(operations)
 
+    def completion_token(self, within_s: float = 3_600.0) -> str:
+        """A token to complete this operation with; see `OperationCall.completion_token`."""
+        return self.token_in_thread(within_s)
+
 
 CLEAN_UP_S: Final = 5.0
 """How long a handler that is to stop has until the puller goes on without it."""
@@ -197,6 +233,18 @@ DETAIL_BYTES: Final = 2_000
 _log = structlog.get_logger()
 
 
+class CompletionTokenSource(Protocol):
+    """Makes tokens by which operations are completed from outside."""
+
+    async def issue(self, attempt: "AttemptContext", operation: str, within_s: float) -> str:
+        """A token for an operation of a running attempt, another one each time.
+
+        Raises:
+            OperationError: If there is none.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What all runs of a puller share.
@@ -204,12 +252,14 @@ class RunContext:
     Attributes:
         threads: Where handlers run that are not async.
         metrics: Of operations and attempts.
+        completion_tokens: Makes tokens to complete operations with; None where nothing does.
     """
 
     handlers: Handlers
     threads: Executor
     clock: Clock
     metrics: PullerMetrics = field(default_factory=PullerMetrics)
+    completion_tokens: CompletionTokenSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +281,7 @@ class AttemptContext:
     link_id: str | None
     parent_id: str | None
     attempt: int
+    accepted_at: datetime
     trace: Trace | None
     expires_at: datetime | None
     names: dict[str, object]
@@ -263,6 +314,7 @@ async def invoke(
     if handler.is_async:
         return await handler.function(OperationCall(**call))
     call["append_to"] = _from_thread(call["append_to"])
+    call["token_in_thread"] = _token_from_thread(call.pop("token_from"))
     returned = await _in_thread(handler, SyncOperationCall(**call), one, run_context.threads)
     # A function that is not async may still return a coroutine, as a lambda does.
     return await returned if isawaitable(returned) else returned
@@ -311,9 +363,32 @@ def _call(
         "report_to": one.report,
         "note_to": note,
         "append_to": attempt_context.append_for(operation.name),
+        "token_from": _token_source(run_context, attempt_context, operation.name),
         "charge_to": one.charge,
         "stop_reason_of": attempt_context.stop_reason_of,
     }
+
+
+def _token_source(
+    run_context: RunContext, attempt_context: AttemptContext, operation: str
+) -> TokenFrom:
+    source = run_context.completion_tokens
+    if source is None:
+        return _no_token
+    return partial(source.issue, attempt_context, operation)
+
+
+def _token_from_thread(make: TokenFrom) -> Callable[[float], str]:
+    """The function, which belongs to the event loop, for use in any other thread."""
+    loop = asyncio.get_running_loop()
+
+    async def in_loop(within_s: float) -> str:
+        return await make(within_s)
+
+    def from_thread(within_s: float) -> str:
+        return asyncio.run_coroutine_threadsafe(in_loop(within_s), loop).result()
+
+    return from_thread
 
 
 def _from_thread(append: AppendTo) -> AppendTo:

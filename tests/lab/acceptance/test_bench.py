@@ -78,3 +78,14 @@ async def test_backlog_is_picked_from_killed_and_recovered(servers):
     assert (report["ready"], report["picks"], report["target"]) == (2_000, 20, 200)
     assert report["round_agendas"] >= 10_000
     assert all(report[name] > 0 for name in ("pick_us", "rss_mb", "recovery_s", "round_us"))
+
+
+@pytest.mark.timeout(PATIENCE_S + 30)
+async def test_schedules_rest_and_all_that_are_due_fire_once(servers):
+    report = await bench(
+        "schedules", "--schedules", "60", "--due", "20", "--rest-s", "1", servers=servers
+    )
+    assert (report["fired"], report["fired_twice"]) == (20, 0)
+    assert 0 <= report["late_ms"]["p50"] <= report["late_ms"]["p99"]
+    assert set(report["parts"]) == PARTS - {"bench"}
+    assert all(one["rss_mb"] > 0 for one in report["parts"].values())

@@ -7,6 +7,7 @@ from pop_stream.lab.chaos.attacks import ATTACKS
 
 KILLS, FREEZES = 3, 1
 SECONDS, RATE = 10, 20
+SCHEDULES = 2
 
 
 @pytest.mark.timeout(PATIENCE_S + 30)
@@ -16,10 +17,14 @@ async def test_nothing_is_lost_or_started_twice_while_parts_die_and_freeze(setti
         "chaos", "--folder", str(tmp_path),
         *("--seed", "2", "--kills", str(KILLS), "--freezes", str(FREEZES)),
         *("--seconds", str(SECONDS), "--rate", str(RATE), "--pullers", "1"),
+        *("--schedules", str(SCHEDULES)),
         servers=servers_of(settings),
     )  # fmt: skip
     assert code in {0, 1}, said
-    assert report["accepted"] == report["terminal"] == SECONDS * RATE, said
+    assert report["occurrences"] == SECONDS * SCHEDULES
+    assert (report["occurrences_missing"], report["occurrences_run_again"]) == (0, 0), said
+    expected = SECONDS * (RATE + SCHEDULES)
+    assert report["accepted"] == report["terminal"] == expected, said
     assert (report["lost"], report["duplicate_starts"], report["disagreeing"]) == (0, 0, 0)
     assert (report["failed"], report["refused"]) == (0, 0)
     assert report["rounds_repeated"] <= KILLS + FREEZES

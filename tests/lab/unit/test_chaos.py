@@ -1,6 +1,7 @@
 """The schedule of a chaos run, and how its evidence is judged."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -21,6 +22,7 @@ from pop_stream.lab.chaos.judge import (
     worst_pause_s,
 )
 from pop_stream.lab.chaos.load import CUSTOMERS, INSIGHTS, PARAM, ChaosLoad
+from pop_stream.lab.chaos.schedules import ScheduleLoad, evaluate_schedules
 from pop_stream.model.agenda import parse_agenda
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -346,3 +348,47 @@ def test_the_pause_of_a_replacement_counts_as_that_of_a_kill():
     replacement = [away("ingest", 2.0, 12.0, "replace")]
     judged = evaluate(known, taken("a", "b"), replacement, ["ingest"])
     assert judged.worst_pause_s == pytest.approx(19.0)
+
+
+# ---- schedules ----
+
+SCHEDULED = ScheduleLoad("c1", 2, datetime(2026, 1, 1, 12, tzinfo=UTC), 3.0)
+
+
+def occurred(*ids, ended_at=None, starts=()):
+    evidence = ChaosEvidence(starts=starts)
+    for one in ids:
+        evidence.accepted_at[one] = 0.0
+        evidence.folded[one] = Summary(agenda_id=one, state=State.SUCCEEDED, ended_at=ended_at)
+    evidence.entries = dict.fromkeys(ids)
+    return evidence
+
+
+def test_each_second_of_each_schedule_is_expected():
+    expected = SCHEDULED.expected()
+    assert len(expected) == 6
+    assert expected[0] == "c1-s0.20260101T120000Z"
+    assert expected[-1] == "c1-s1.20260101T120002Z"
+    assert {one.submission["customer_id"] for one in SCHEDULED.schedules()} <= CUSTOMERS.keys()
+
+
+def test_occurrences_that_are_all_there_once_break_no_promise():
+    expected = SCHEDULED.expected()
+    start = Start(expected[0], 1, "o0", 5.0, 7)
+    ended_at = datetime.fromtimestamp(6, UTC)
+    evidence = occurred(*expected, "c1-7", ended_at=ended_at, starts=[start])
+    found = evaluate_schedules(expected, evidence, frozenset(expected))
+    assert (found.expected, [*found.broken()]) == (6, [])
+
+
+def test_what_is_missing_unlisted_undue_or_run_again_is_reported():
+    expected = SCHEDULED.expected()
+    odd = "c1-s0.20260101T120009Z"
+    again = Start(expected[1], 1, "o0", 9.0, 7)
+    ended_at = datetime.fromtimestamp(6, UTC)
+    evidence = occurred(*expected[1:], odd, ended_at=ended_at, starts=[again])
+    found = evaluate_schedules(expected, evidence, frozenset(expected[2:]))
+    assert found.missing == [expected[0]]
+    assert found.unlisted == [*expected[:2]]
+    assert (found.unexpected, found.run_again) == ([odd], [expected[1]])
+    assert len([*found.broken()]) == 4

@@ -366,3 +366,26 @@ async def test_what_cannot_be_run_again_is_counted_and_the_rest_is(api, monkeypa
 async def test_a_bulk_command_never_means_everything_by_mistake(api, chosen):
     status, problem = await api.post("/v1/commands", {"action": "cancel", "filter": chosen})
     assert (status, problem["issues"][0]["field"]) == (422, "filter")
+
+
+async def test_a_list_is_narrowed_by_a_payload_of_the_caller_s_own_agendas(api):
+    for agenda_id, host in (("a1", "one"), ("a2", "two")):
+        operations = [{"name": "fetch", "type": "http", "payload": {"to": {"host": host}}}]
+        body = json.dumps({"id": agenda_id, "operations": operations}).encode()
+        api.summaries.put(summary(agenda_id, body=body))
+
+    async def listed(query):
+        status, page = await api.get(f"/v1/agendas?{query}")
+        assert status == 200, page
+        return [one["id"] for one in page["agendas"]]
+
+    assert await listed("payload=to.host=one") == ["a1"]
+    assert {*await listed("payload=to.host=one&payload=to.host=two")} == {"a1", "a2"}
+    assert await listed("payload=to.host=one&payload=to=x") == []
+    assert await listed("payload=to.host=one&customer_id=other") == []
+
+
+@pytest.mark.parametrize("value", ["host", "=one", "a=" + "x" * 900])
+async def test_a_test_of_a_payload_names_a_path_and_a_value(api, value):
+    status, problem = await api.get(f"/v1/agendas?payload={value}")
+    assert (status, problem["issues"][0]["field"]) == (422, "payload[0]")

@@ -9,7 +9,9 @@ from api_fakes import open_api, summary
 from typer.testing import CliRunner
 
 from pop_stream.__main__ import app
+from pop_stream.clock import WallClock
 from pop_stream.model.events.occasions import OccurrenceFired, OccurrenceSkipped
+from pop_stream.model.schedule import Schedule
 from pop_stream.policy.lifecycle.states import State
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -97,3 +99,19 @@ async def test_the_command_shows_them(monkeypatch):
         assert [one["state"] for one in found["items"]] == ["failed"]
         assert "more: --before 2026-01-01T14:00:00+00:00" in (await run("--limit", "1")).stdout
         assert (await run("--state", "odd")).exit_code
+
+
+async def test_a_schedule_is_expired_by_its_end(monkeypatch):
+    async with open_api() as api:
+        await filled(api)
+        monkeypatch.setenv("POP_API_URL", str(api.client.make_url("")).rstrip("/"))
+        run = CliRunner().invoke
+        done = await asyncio.to_thread(run, app, ["schedules", "expire", "tick"])
+        assert done.exit_code == 0, done.output
+        _, shown = await api.get("/v1/schedules/tick")
+        _, page = await api.get("/v1/schedules/tick/occurrences")
+    end = datetime.fromisoformat(shown["end"])
+    assert abs(WallClock().now() - end) < timedelta(hours=1)
+    ended = Schedule.model_validate({**TICK, "end": end})
+    assert [*ended.instants(end - 2 * HOUR)][-1] < end
+    assert len(page["items"]) == 2

@@ -1,5 +1,6 @@
 """What follows from waits that are over, and what survives a crash between two steps."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -89,6 +90,37 @@ async def test_a_signal_ends_the_operation_with_its_payload(watcher, waits, publ
         b'{"amount":12}',
         "bob",
     )
+
+
+FAILED = replace(
+    ANSWERED,
+    payload=b"",
+    outcome="failed",
+    reason="it crashed",
+    since=NOW - timedelta(seconds=90),
+)
+
+
+@pytest.mark.parametrize(
+    ("failed", "code", "reason"),
+    [
+        (replace(FAILED, is_retryable=True), "operation_retryable", "it crashed"),
+        (FAILED, "operation_final", "it crashed"),
+        (
+            replace(FAILED, outcome="timed_out"),
+            "hand_over_timed_out",
+            "nobody completed it within 90 s",
+        ),
+    ],
+)
+async def test_a_hand_over_fails_with_its_reason(
+    watcher, waits, publisher, failed, code, reason
+):
+    waits.operations = [failed]
+    await watcher.look()
+    [event] = published(publisher)
+    assert (event.outcome, event.code) == ("failed", code)
+    assert reason in event.reason
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,12 @@ import pytest
 from api_fakes import AT, agenda, open_api, summary
 from attack_world import open_world
 from console_viewer import console
+from queue_answers import described, forecasting
 
 from pop_stream.api_models.queues import CustomerQueueView, QueueView
 from pop_stream.console.pictures import MAX_NODES
 from pop_stream.console.viewing import SERVICE_POINTS, ServiceHistory
-from pop_stream.model.events.forecast import (
-    CustomerForecast,
-    QueueForecast,
-    StartForecast,
-)
-from pop_stream.model.events.scheduling import (
-    CustomerShare,
-    QueuedAgendaStatus,
-    QueueDescribed,
-)
+from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import PastAttempt
@@ -37,16 +29,6 @@ PAGES = ("/", "/insights/{insight}", "/agendas", "/agendas/{agenda}")
 async def api():
     async with open_api() as opened:
         yield opened
-
-
-def described(**changes) -> QueueDescribed:
-    known = {
-        "insight_id": "files", "query_id": "q", "at": AT, "algorithm": "weighted_fair",
-        "ready": 12, "lag": 1, "in_flight": 3, "slots": 0, "target": 8, "rate_per_s": 1.5,
-        "customers": (CustomerShare("acme", 0, 9, 3, 2.0), CustomerShare("beta", 0, 3, 0, 1.0)),
-        "others": 0,
-    }  # fmt: skip
-    return QueueDescribed(**(known | changes))
 
 
 # ---- pages ----
@@ -232,17 +214,6 @@ async def test_a_weight_that_is_no_number_is_refused(api, browser, text):
         f"/ui/insights/files/forecast?customer=acme&weight={text}"
     )
     assert (status, "must be a number" in answer) == (422, True)
-
-
-def forecasting(**changes) -> QueueDescribed:
-    """The scheduler's answer to what a weight of 3.5 would do."""
-    before = StartForecast(next_s=0.0, last_s=60.0, started=(5, 9))
-    after = StartForecast(next_s=0.0, last_s=35.0, started=(8, 9))
-    acme = CustomerForecast(
-        customer_id="acme", ready=9, weight=2.0, new_weight=3.5, before=before, after=after
-    )
-    forecast = QueueForecast(rate_per_s=1.5, horizon_s=60.0, customers=(acme,))
-    return described(forecast=forecast, **changes)
 
 
 async def test_a_weight_is_tried_before_it_is_saved(api, browser):

@@ -1,13 +1,15 @@
 """A schedule that cannot be is refused by field, value and remedy, with its next instants."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 from pydantic import ValidationError
 
+from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.errors import DefinitionError
-from pop_stream.model.schedule import Schedule, schedule_of
+from pop_stream.model.schedule import Occurrence, Schedule, schedule_of
 from pop_stream.model.validation import issues_of
 
 KIND = "schedule"
@@ -105,3 +107,57 @@ def test_a_template_is_run_with_the_occasion_in_its_payload():
 )
 def test_the_id_of_an_agenda_says_of_which_schedule_it_is(agenda_id, schedule_id):
     assert schedule_of(agenda_id) == schedule_id
+
+
+# ---- what an occurrence waits for ----
+
+
+def waiting_for(*conditions, **fields):
+    body = {"customer_id": "acme", "operations": [{"name": "a", "type": "noop"}], **fields}
+    return Schedule.model_validate(
+        {
+            "id": "tick@acme",
+            "owner": "acme",
+            "timezone": "Europe/Berlin",
+            "trigger": {"cron": "30 2 * * *"},
+            "submission": {**body, "wait_for": [*conditions]},
+        }
+    )
+
+
+NIGHT = datetime(2026, 1, 2, 1, 30, tzinfo=UTC)
+NIGHT_BEFORE = NIGHT - timedelta(days=1)
+BEFORE = {"link": "@<pop.occasion::/previous_agenda>"}
+
+
+def test_an_occurrence_waits_for_the_one_before_and_for_its_day_s_data():
+    named = {"signal": "sales.@<pop.occasion::/yesterday>"}
+    other = {"agenda": "import.@<pop.occasion::/stamp>", "ended": "succeeded"}
+    one = waiting_for(BEFORE, named, other, link_id="@<pop.occasion::/agenda>")
+    agenda = parse_agenda(Occurrence(one, NIGHT, NIGHT_BEFORE, None).body())
+    assert [(each.kind, each.key) for each in agenda.wait_for] == [
+        ("link", "tick.20260101T013000Z"),
+        ("signal", "sales.2026-01-01"),
+        ("agenda", "import.20260102T013000Z"),
+    ]
+    assert agenda.link_id == "tick.20260102T013000Z"
+
+
+def test_a_backfill_waits_for_its_own_occurrence_before():
+    made = Occurrence(waiting_for(BEFORE), NIGHT, NIGHT_BEFORE, None, extra="b7")
+    [condition] = parse_agenda(made.body()).wait_for
+    assert condition.link == "tick.20260101T013000Z~b7"
+
+
+def test_the_first_occurrence_has_none_before_it_to_wait_for():
+    other = {"signal": "go"}
+    first = Occurrence(waiting_for(BEFORE, other), NIGHT, None, None).body()
+    assert first["wait_for"] == [other]
+    alone = Occurrence(waiting_for(BEFORE, on_timeout="go_on"), NIGHT, None, None).body()
+    assert not {"wait_for", "on_timeout"} & alone.keys()
+    assert parse_agenda(alone).wait_for == ()
+
+
+def test_a_condition_without_a_name_is_still_refused():
+    with pytest.raises(ValidationError, match="exactly one of"):
+        waiting_for({"ended": "succeeded"})

@@ -377,3 +377,20 @@ def test_static_parameters_arrive_as_they_are(value):
 @given(TEXT)
 def test_text_without_tokens_is_left_alone(text):
     assert filled(text) == text
+
+
+def test_a_template_waits_for_what_its_payload_names_and_for_nothing_if_that_is_null():
+    agenda = {
+        "customer_id": "acme",
+        "operations": [{"name": "a", "type": "noop"}],
+        "wait_for": [{"agenda": "@<pop.payload::/after?>"}, {"signal": "sales.@<day>"}],
+    }
+    one = AgendaTemplate.model_validate(
+        {"id": "report", "params": {"day": {"type": "string"}}, "agenda": agenda}
+    )
+    params = {"day": "2026-01-01"}
+    call = TEMPLATE_CALL.model_validate({"payload": {"after": "import"}, "params": params})
+    found = expand(one, call, version=1)
+    assert [each.key for each in found.wait_for] == ["import", "sales.2026-01-01"]
+    bare = TEMPLATE_CALL.model_validate({"payload": {}, "params": params})
+    assert [each.key for each in expand(one, bare, version=1).wait_for] == ["sales.2026-01-01"]

@@ -215,3 +215,17 @@ def test_the_guide_names_only_fields_that_definitions_have():
         r"^\| (customer|insight|pool) \| (.+?) \|", text, re.MULTILINE
     ):
         assert set(re.findall(r"`(\w+)`", names)) <= models[kind].model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("page", "numbers"),
+    [
+        ("coming-from-sosw.md", range(28, 50)),
+        ("coming-from-lens.md", range(50, 74)),
+    ],
+)
+def test_every_feature_of_another_scheduler_names_a_test(page, numbers):
+    text = (ROOT / "docs" / "how-to" / page).read_text()
+    rows = {int(row[0]): row[1] for row in re.findall(r"^\| (\d+) \|(.*)$", text, re.MULTILINE)}
+    assert [*rows] == [*numbers]
+    assert [number for number, row in rows.items() if "[`test_" not in row] == []

@@ -4,17 +4,35 @@ import asyncio
 import gc
 import threading
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import timedelta
 from weakref import ref
 
 import msgspec
 import pytest
 from deadlines import within
-from puller_fakes import AT, node, pool, run_of, states
+from puller_fakes import AT, emitted, node, pool, run_context, run_of, states
 
+from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.events.base import OperationWait
-from pop_stream.puller import FinalError, Handlers, NotYet, RetryableError
-from pop_stream.puller.execution.agenda_run import PARALLEL_OPERATIONS, PriorResults
+from pop_stream.policy.completion_token import (
+    CompletionClaims,
+    CompletionTokens,
+    completion_digest,
+    hand_over,
+)
+from pop_stream.puller import (
+    CompletedElsewhere,
+    FinalError,
+    Handlers,
+    NotYet,
+    RetryableError,
+)
+from pop_stream.puller.execution.agenda_run import (
+    PARALLEL_OPERATIONS,
+    AgendaRun,
+    PriorResults,
+)
 from pop_stream.puller.execution.failure import Deferral, Failure
 from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 
@@ -566,3 +584,112 @@ async def test_a_pause_that_is_no_number_is_said_at_once(handlers):
 
 def test_what_was_waited_for_survives_being_raised():
     assert str(NotYet(5, "no file yet")) == "no file yet"
+
+
+# ---- operations that are completed elsewhere ----
+
+TOKENS = CompletionTokens([b"a secret"])
+
+
+def token(operation="calls", attempt=1):
+    claims = CompletionClaims(
+        "a1", "media", attempt, AT, operation, AT, AT + timedelta(seconds=100)
+    )
+    return TOKENS.sign(claims)
+
+
+async def test_an_operation_is_handed_over_with_its_token(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        raise CompletedElsewhere(token())
+
+    run = run_of(handlers, node("calls"))
+    deferral = await run.run()
+    assert deferral == Deferral(
+        AT + timedelta(seconds=160), "operation 'calls' waits: its completion from outside"
+    )
+    [reported] = run.take_changes().operations
+    assert (reported.state, reported.wait.kind) == ("waiting", "completion")
+    assert reported.wait.token == completion_digest(token())
+    assert reported.wait.gives_up_at == AT + timedelta(seconds=100)
+
+
+@pytest.mark.parametrize("wrong", ["", "no token", token("other"), token(attempt=2)])
+async def test_no_other_token_hands_an_operation_over(handlers, wrong):
+    @handlers.handler("work")
+    async def work(operation):
+        raise CompletedElsewhere(wrong)
+
+    failure = await run_of(handlers, node("calls")).run()
+    assert not failure.retryable
+    assert "with the completion token that this call of it made" in failure.message
+
+
+async def test_what_was_handed_over_is_not_called_again(handlers):
+    calls = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        calls.append(operation.name)
+
+    wait = hand_over(token(), TOKENS.read(token()), AT - timedelta(days=1))
+    left = PriorResults(waits={"calls": wait})
+    run = run_of(handlers, node("calls"), node("other"), earlier=left)
+    deferral = await run.run()
+    assert calls == ["other"]
+    assert deferral.until == wait.until
+    reported = {one.name: one for one in run.take_changes().operations}
+    assert reported["calls"].wait == wait
+
+
+@pytest.mark.parametrize("is_retryable", [True, False])
+async def test_what_failed_outside_is_not_called_and_fails_the_attempt(handlers, is_retryable):
+    @handlers.handler("work")
+    async def work(operation):
+        pytest.fail("it is not to be called")
+
+    error = (RetryableError if is_retryable else FinalError)("the function crashed")
+    failure = await run_of(
+        handlers, node("calls"), earlier=PriorResults(failed={"calls": error})
+    ).run()
+    assert failure.retryable is is_retryable
+    assert failure.diagnostics[0].message == "the function crashed"
+
+
+class Issuer:
+    def __init__(self):
+        self.asked = []
+
+    async def issue(self, attempt, operation, within_s):
+        self.asked.append((attempt.agenda_id, attempt.attempt, operation, within_s))
+        return token(operation)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_handler_gets_a_token_of_its_operation(handlers, is_async):
+    if is_async:
+
+        @handlers.handler("work")
+        async def work(operation):
+            raise CompletedElsewhere(await operation.completion_token(within_s=60))
+    else:
+
+        @handlers.handler("work")
+        def work(operation):
+            raise CompletedElsewhere(operation.completion_token(within_s=60))
+
+    issuer, one = Issuer(), emitted(node("calls"))
+    with pool() as threads:
+        tools = replace(run_context(handlers, threads), completion_tokens=issuer)
+        run = AgendaRun(one, parse_agenda(bytes(one.agenda)), tools)
+        assert isinstance(await run.run(), Deferral)
+    assert issuer.asked == [("a1", 1, "calls", 60)]
+
+
+async def test_without_an_api_there_is_no_token(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        await operation.completion_token()
+
+    failure = await run_of(handlers, node("calls")).run()
+    assert "no API here" in failure.message

@@ -76,3 +76,26 @@ def test_open_metrics_name_an_agenda_of_each_bucket_once_a_second():
     waits.observe(("media",), 0.7, example="later", at=101.0)
     first = next(one for one in samples(registry, OPEN_METRICS, open_metrics) if one.exemplar)
     assert first.exemplar.labels == {"agenda_id": "later"}
+
+
+def examples(registry):
+    found = samples(registry, OPEN_METRICS, open_metrics)
+    return [one.exemplar.labels for one in found if one.exemplar]
+
+
+def test_an_agenda_with_a_trace_is_named_before_others_and_for_a_minute():
+    registry, waits = histogram()
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    waits.observe(("media",), 0.5, example="plain", at=100.0)
+    waits.observe(("media",), 0.5, example="traced", trace_id=trace, at=100.1)
+    waits.observe(("media",), 0.5, example="too soon", trace_id="f" * 32, at=100.2)
+    waits.observe(("media",), 0.5, example="plain", at=159.0)
+    assert examples(registry) == [{"agenda_id": "traced", "trace_id": trace}]
+    waits.observe(("media",), 0.5, example="plain", at=161.0)
+    assert examples(registry) == [{"agenda_id": "plain"}]
+
+
+def test_what_is_too_long_for_an_exemplar_leaves_the_trace():
+    registry, waits = histogram()
+    waits.observe(("media",), 0.5, example="x" * 80, trace_id="f" * 32, at=100.0)
+    assert examples(registry) == [{"trace_id": "f" * 32}]

@@ -16,6 +16,8 @@ from consumer_records import record
 from deadlines import within
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
 from puller_fakes import AT, emitted, node, run_context
 from scheduler_world import MEDIA, SchedulerWorld
 from span_fakes import kept_spans, traceparent
@@ -26,7 +28,12 @@ from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.events.codec import encode
-from pop_stream.model.events.scheduling import InsightAgendasRouted, Origin
+from pop_stream.model.events.scheduling import (
+    Claim,
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    Origin,
+)
 from pop_stream.puller import FinalError, Handlers
 from pop_stream.puller.claiming.capacity import Capacity
 from pop_stream.puller.execution.executor import AttemptExecutor
@@ -156,6 +163,13 @@ async def test_each_first_emission_of_a_sampled_agenda_is_a_wait(kept):
     assert wait.attributes["pop_stream.round.position"] == 2
     assert wait.attributes["pop_stream.round.size"] == 2
     assert wait.attributes["pop_stream.was_held"] is False
+    await world.handle(
+        InsightAttemptsReported(insight_id="media", claims=(Claim(agenda_id="a-1", attempt=1),))
+    )
+    shown = generate_latest(world.registry).decode().splitlines()
+    for name in ("pop_submission_to_emission_seconds", "pop_submission_to_start_seconds"):
+        example = f'# {{agenda_id="a-1",trace_id="{ID}"}} 5.0'
+        assert any(line.startswith(f"{name}_bucket") and example in line for line in shown)
 
 
 # ---- the puller ----
@@ -178,6 +192,9 @@ async def run(handlers, *operations, trace=PARENT, **changes):
         capacity.acquire(1)
         executor.start(one, claimed_s=monotonic())
         await executor.ended()
+    registry = CollectorRegistry()
+    executor._run_context.metrics.register(registry)
+    return generate_latest(registry).decode()
 
 
 async def test_a_run_has_operations_and_handlers_hand_on_theirs(kept):
@@ -191,7 +208,8 @@ async def test_a_run_has_operations_and_handlers_hand_on_theirs(kept):
     def thread(operation):
         seen[operation.name] = (operation.trace.traceparent, otel.get_current_span().context)
 
-    await run(handlers, node("a"), node("b", "a"), node("c", "a", kind="thread"))
+    shown = await run(handlers, node("a"), node("b", "a"), node("c", "a", kind="thread"))
+    assert f'# {{agenda_id="a1",trace_id="{ID}"}}' in shown
     attempt = kept.only("run")
     assert f"{attempt.parent.span_id:016x}" == SPAN
     assert attempt.attributes["pop_stream.outcome"] == "succeeded"

@@ -7,7 +7,13 @@ import pytest
 
 from pop_stream.client import ApiConflictError, ApiFaultError, ApiNotFoundError, ApiRefusedError
 from pop_stream.model.definitions import Customer, Insight, Mappers, ResourcePool
-from pop_stream.puller import FinalError, Handlers, NotYet, RetryableError
+from pop_stream.puller import (
+    CompletedElsewhere,
+    FinalError,
+    Handlers,
+    NotYet,
+    RetryableError,
+)
 from pop_stream.testing import InMemoryScheduler
 
 NOT_NOW = "the file is not there"
@@ -199,3 +205,42 @@ async def test_the_example_of_the_guide_passes_as_printed():
     found = {}
     exec(compile(example, guide.name, "exec"), found)  # noqa: S102  # our own documentation
     await found["test_a_flood_does_not_delay_the_other_customer"]()
+
+
+# ---- operations that are completed elsewhere ----
+
+
+async def test_an_operation_is_completed_by_its_token(handlers):
+    tokens = []
+
+    @handlers.handler("call")
+    async def call(operation):
+        tokens.append(await operation.completion_token(within_s=600))
+        raise CompletedElsewhere(tokens[-1])
+
+    known = insight(kind="call", max_attempts=2)
+    async with InMemoryScheduler(handlers, definitions=[known]) as scheduler:
+        calls = {"name": "call", "type": "call"}
+        ids = [
+            (await scheduler.client.submit(agenda("acme", calls, id=name))).id
+            for name in ("done", "again", "late")
+        ]
+        await scheduler.run_for(10)
+        scheduler.complete(tokens[0], {"size": 12})
+        with pytest.raises(ValueError, match="completes nothing"):
+            scheduler.complete(tokens[0], {"size": 12})
+        scheduler.complete(tokens[1], error="it crashed")
+        with pytest.raises(ValueError, match="none of this scheduler"):
+            scheduler.complete("nothing")
+        await scheduler.run_for(60)
+        done, again, late = map(scheduler.summary, ids)
+        assert (done.state.value, done.attempt) == ("succeeded", 2)
+        assert bytes(done.operations["call"].result) == b'{"size":12}'
+        assert again.state.value == "waiting"
+        assert len(tokens) == 4, "handed over anew after the failure"
+        scheduler.complete(tokens[3])
+        await scheduler.run_until_idle()
+        assert scheduler.summary("again").state.value == "succeeded"
+        late = scheduler.summary("late")
+        assert late.state.value == "failed"
+        assert "nobody completed it in time" in late.message

@@ -1089,6 +1089,22 @@ def test_what_an_operation_waited_for_makes_it_ready_at_once():
     assert not one.apply_command(wants("wake", operation="paid", attempt=2), NOW)
 
 
+@pytest.mark.parametrize("end", [failed, deferred])
+def test_an_operation_that_waits_once_more_is_woken_once_more(end):
+    one = started(placed("a"))
+    one.settle(deferred("a", after=4_000), NOW)
+    assert one.apply_command(wants("wake", operation="paid", attempt=2), NOW)
+    [chosen] = one.choose(1, NOW)
+    one.emitted_offsets.send(chosen.ref, 0, NOW)
+    one.claim("a", 2, NOW)
+    one.settle(end("a", 2), NOW)
+    ref = one.index.find("a")
+    assert one.index.overrides(ref).resolved == ()
+    assert not one.apply_command(wants("wake", operation="paid", attempt=2), NOW), "said again"
+    assert one.apply_command(wants("wake", operation="paid", attempt=3), NOW)
+    assert one.index.overrides(ref).resolved == ("paid",)
+
+
 def test_a_wake_does_not_end_the_pause_after_a_failure():
     one = started(placed("a"))
     one.settle(failed("a"), NOW)
