@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from deadlines import within
-from executor_contract import TESTS, WITHIN_S, a_call, submitted, until
+from executor_contract import TESTS, WITHIN_S, a_call
 from ray_cluster import ray_cluster
 
 from pop_stream.puller.executors.handler import ExecutorHandler, RunLimits
-from pop_stream.puller.executors.port import ENDED, RunIdentity
 from pop_stream.puller.executors.ray_jobs import RayExecutor, RayRules
 from pop_stream.puller.handlers.errors import FinalError, RetryableError
 
@@ -89,18 +88,3 @@ async def test_what_a_function_raises_is_in_the_reason(world):
 async def test_a_job_that_runs_for_too_long_is_stopped(world):
     with pytest.raises(FinalError, match="DeadlineExceeded"):
         await handled(world, {**world.payload("forever"), "max_seconds": 1})
-
-
-async def test_a_job_that_waits_for_resources_is_pending(world):
-    greedy = {**world.payload("forever"), "resources": {"cpu": "4"}}
-    executor = world.executor
-    first, _ = await submitted(world, "forever")
-    await until(lambda: executor.status(first), lambda one: one.state == "running")
-    made = a_call(greedy, agenda="a2")
-    handler = ExecutorHandler(executor, RunLimits(poll_s=0.2, pending_s=1.0))
-    async with within(WITHIN_S):
-        with pytest.raises(RetryableError, match="did not start within 1 s: PENDING"):
-            await handler(made.call)
-    name = executor.name(RunIdentity.of(made.call))
-    await until(lambda: executor.status(name), lambda one: one.state in ENDED)
-    assert made.charged[-1] == 0.0
