@@ -1,12 +1,15 @@
-"""Answers to submissions, and explanations of where agendas are routed."""
+"""Answers to submissions, what a CloudEvent submits, and where agendas are routed."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from pop_stream.api_models.base import ResponseModel, SubmittedAgenda
 from pop_stream.model.errors import Issue
+from pop_stream.model.json_types import InstantField
+from pop_stream.policy.ingress.cloud_events import MAX_ATTRIBUTE_LENGTH
 
 
 class Links(ResponseModel, frozen=True):
@@ -142,3 +145,35 @@ class SplitPreview(ResponseModel, frozen=True):
     insight_id: str | None
     parent_insight_id: str | None
     issues: tuple[Issue, ...]
+
+
+_Attribute = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ATTRIBUTE_LENGTH)]
+
+
+class CloudEvent(BaseModel):
+    """A CloudEvent 1.0 that submits what it holds; it may have other attributes, too."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    specversion: Literal["1.0"]
+    id: _Attribute = Field(
+        description="With `source`: makes the id of an agenda that names none, so that it is "
+        "submitted once, however often the event comes.",
+    )
+    source: _Attribute
+    type: _Attribute = Field(description="Of the event; nothing depends on it.")
+    subject: _Attribute | None = None
+    time: InstantField | None = None
+    datacontenttype: Annotated[
+        str, StringConstraints(pattern=r"^application/([a-z0-9.+-]+\+)?json$")
+    ] = "application/json"
+    poptemplate: _Attribute | None = Field(
+        default=None, description="The template to run with `data` as its payload."
+    )
+    popcustomer: _Attribute | None = Field(
+        default=None, description="Whose work it is, if `data` does not say so."
+    )
+    data: JsonValue = Field(
+        default=None,
+        description="An agenda, or a template's run; with `poptemplate`, any JSON.",
+    )

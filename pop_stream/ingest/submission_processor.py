@@ -38,9 +38,14 @@ from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.admission import Admission, Standing, Submission
+from pop_stream.policy.ingress.cloud_events import from_kafka
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy
 from pop_stream.policy.ingress.rankers import RankFunction
-from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
+from pop_stream.policy.ingress.signature import (
+    ADMITTED_HEADER,
+    DEFINITIONS_VERSION_HEADER,
+    RECORD_SIGNATURE_HEADER,
+)
 from pop_stream.policy.splitting.periods import BUILT_IN_PERIODS, PeriodResolvers
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
@@ -176,6 +181,7 @@ MAX_AGENDAS_PER_RECORD: Final = 10_000
 """Agendas of one record: each costs time, and all are decided in one go."""
 
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_OF_THE_API: Final = frozenset({RECORD_SIGNATURE_HEADER, ADMITTED_HEADER[0]})
 
 
 class EncodedAgenda(NamedTuple):
@@ -289,10 +295,11 @@ class SubmissionProcessor:
         try:
             if isinstance(sender, PopStreamError):
                 raise sender
-            bodies = _bodies(checked_value(record))
+            bodies = _bodies(_unwrapped(record, sender.customer_id))
         except PopStreamError as error:
             reason = (error.code, str(error))
-            result.dead_letters.append(self._dead_letter(record, reason, (), now))
+            issues = error.issues if isinstance(error, SubmissionError) else ()
+            result.dead_letters.append(self._dead_letter(record, reason, issues, now))
             return error.code
         issues_found = ValidationIssues(of=len(bodies))
         for index, body in enumerate(bodies):
@@ -362,6 +369,7 @@ class SubmissionProcessor:
         self, submission: Submission, encoded: msgspec.Raw, now: datetime
     ) -> AgendaAccepted:
         agenda = submission.agenda
+        customer = self._admission.customer_of(agenda)
         return AgendaAccepted(
             agenda_id=submission.agenda_id,
             at=now,
@@ -372,7 +380,8 @@ class SubmissionProcessor:
             priority=agenda.priority,
             operations=tuple(one.name for one in agenda.operations),
             agenda=encoded,
-            callback_url=agenda.callback_url or self._admission.callback_url(agenda),
+            callback_url=agenda.callback_url or customer.callback_url,
+            callback_format=agenda.callback_format or customer.callback_format,
         )
 
     def _dead_letter(
@@ -392,6 +401,22 @@ class SubmissionProcessor:
             issues=issues,
             sender_customer_id=sender_customer_id,
         )
+
+
+def _unwrapped(record: ConsumedRecord, customer_id: str | None) -> bytes | None:
+    """The value of a record, or what it submits if it is a CloudEvent.
+
+    What the API has written is none: its signature covers the value alone, so with headers that
+    were added to it, it could be made to say something else.
+
+    Raises:
+        SubmissionError: If it is a CloudEvent that is not sound.
+    """
+    value, headers = checked_value(record), record.headers or ()
+    if value is None or any(name in _OF_THE_API for name, _ in headers):
+        return value
+    submitted = from_kafka(headers, value, customer_id)
+    return value if submitted is None else submitted
 
 
 def _bodies(value: bytes | None) -> list[bytes]:

@@ -55,6 +55,9 @@ CallbackUrl = Annotated[
 ]
 
 
+CallbackFormat = Literal["json", "cloudevents"]
+"""As what an end is notified: as an object of our own, or as a CloudEvent that holds it."""
+
 WaitWithin = Annotated[float, Field(gt=0, le=MAX_DEFERRAL_S, allow_inf_nan=False)]
 
 
@@ -172,6 +175,9 @@ class Agenda(BaseModel):
     )
     callback_url: CallbackUrl | None = Field(
         default=None, description="Notified, signed, how it ended; else its customer's."
+    )
+    callback_format: CallbackFormat | None = Field(
+        default=None, description="As what that is sent; else as its customer says."
     )
     trace: Trace | None = Field(
         default=None, description="Where it came from; set from the headers it came with."

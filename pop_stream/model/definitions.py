@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from pop_stream.model.admission import ACCEPTED, AdmissionFields, Labels, PayloadFields
-from pop_stream.model.agenda import CallbackUrl, Id
+from pop_stream.model.agenda import CallbackFormat, CallbackUrl, Id
 from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.errors import DefinitionError, Issue, UnreadableRecordError
 from pop_stream.model.identity import Ownership
@@ -78,6 +78,9 @@ class Customer(BaseModel):
     callback_url: CallbackUrl | None = Field(
         default=None,
         description="Notified, signed, how each agenda ended that names none itself.",
+    )
+    callback_format: CallbackFormat = Field(
+        default="json", description="As what that is sent, unless the agenda says so itself."
     )
     labels: Labels = Field(
         default=(), description="What insights and templates may need of it, as clearances."

@@ -35,7 +35,8 @@ _COLUMNS: Final = (
     "agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority, "
     "operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, "
     "emitted_at, started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, "
-    "stopping, history, callback_url, appended, external_id, correlation_id, template_id"
+    "stopping, history, callback_url, callback_format, appended, external_id, correlation_id, "
+    "template_id"
 )
 
 

@@ -435,7 +435,7 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     await enqueue_webhooks(
         connection,
         [
-            (ended, after.callback_url)
+            (ended, after.callback_url, after.callback_format)
             for before, after, *_ in changes
             if after.callback_url and (ended := webhook_payload(before.summary, after))
         ],

@@ -65,6 +65,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float, accounted: int
         summary.stopping,
         _list(summary.history),
         summary.callback_url,
+        summary.callback_format,
         _list(summary.appended),
         *map(_name, alternate_ids(summary.body)),
         accounted,
@@ -82,6 +83,7 @@ def is_description_changed(before: Summary, after: Summary) -> bool:
         or before.operation_names != after.operation_names
         or before.issues != after.issues
         or before.callback_url != after.callback_url
+        or before.callback_format != after.callback_format
         or before.body != after.body
     )
 
@@ -170,6 +172,7 @@ def summary_of(
         stopping=row["stopping"],
         history=_HISTORY.decode(row["history"]) if row["history"] else (),
         callback_url=row["callback_url"],
+        callback_format=row["callback_format"],
         appended=_APPENDED.decode(row["appended"]) if row["appended"] else (),
     )
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.model.events.codec import encode
-from pop_stream.policy.lifecycle.webhooks import AgendaEnded
+from pop_stream.model.agenda import CallbackFormat
+from pop_stream.policy.lifecycle.webhooks import AgendaEnded, webhook_body
 from pop_stream.postgres.pool import acquire_connection, load_queries
 
 if TYPE_CHECKING:
@@ -103,13 +103,16 @@ class PostgresWebhooks:
 
 
 async def enqueue_webhooks(
-    connection: "Connection", ended: Sequence[tuple[AgendaEnded, str]]
+    connection: "Connection", ended: Sequence[tuple[AgendaEnded, str, CallbackFormat]]
 ) -> None:
-    """Enqueue webhooks with their addresses, in the caller's transaction; skip repeats."""
+    """Enqueue webhooks, each with its address and format; skip repeats.
+
+    In the caller's transaction.
+    """
     if not ended:
         return
     rows = [
-        (one.id, one.agenda_id, one.customer_id, url, encode(one).decode())
-        for one, url in ended
+        (one.id, one.agenda_id, one.customer_id, url, webhook_body(one, sent_as))
+        for one, url, sent_as in ended
     ]
     await connection.execute(_SQL["enqueue"], *zip(*rows, strict=True))

@@ -22,6 +22,7 @@ from pop_stream.policy.lifecycle.webhooks import (
     ID_HEADER,
     SIGNATURE_HEADER,
     WebhookExhausted,
+    media_type_of,
     signature,
     webhook_secret,
 )
@@ -254,7 +255,7 @@ class WebhookSender:
         body = one.body.encode()
         secrets = [webhook_secret(one.customer_id, key) for key in self._keys]
         headers = {
-            "Content-Type": "application/json",
+            "Content-Type": media_type_of(one.body),
             "User-Agent": "pop-stream",
             ID_HEADER: one.webhook_id,
             SIGNATURE_HEADER: signature(body, self._clock.now(), secrets),

@@ -33,6 +33,7 @@ create table agendas (
     diagnostics       json,
     history           json,
     callback_url      text,
+    callback_format   text        not null default 'json',
     external_id       text,
     correlation_id    text,
     accounted_attempt integer     not null default 0,
@@ -211,6 +212,7 @@ create type agenda_row as (
     stopping          text,
     history           json,
     callback_url      text,
+    callback_format   text,
     appended          json,
     external_id       text,
     correlation_id    text

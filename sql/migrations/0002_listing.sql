@@ -46,6 +46,7 @@ create type described_agenda_row as (
     stopping          text,
     history           json,
     callback_url      text,
+    callback_format   text,
     appended          json,
     external_id       text,
     correlation_id    text,

@@ -4,7 +4,7 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url, appended
+    waiting_until, waiting_for, stopping, history, callback_url, callback_format, appended
 from agendas
 where agenda_id = $1;
 

@@ -11,7 +11,7 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url, appended,
+    waiting_until, waiting_for, stopping, history, callback_url, callback_format, appended,
     template_id, accounted_attempt
 from agendas
 where agenda_id = any($1::text[]);
@@ -31,7 +31,7 @@ insert into agendas as known (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url, appended,
+    waiting_until, waiting_for, stopping, history, callback_url, callback_format, appended,
     external_id, correlation_id, template_id,
     accounted_attempt
 )
@@ -63,6 +63,7 @@ on conflict (agenda_id) do update set
     stopping = excluded.stopping,
     history = excluded.history,
     callback_url = excluded.callback_url,
+    callback_format = excluded.callback_format,
     appended = excluded.appended,
     external_id = coalesce(excluded.external_id, known.external_id),
     correlation_id = coalesce(excluded.correlation_id, known.correlation_id),

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from deadlines import within
 from msgspec import Raw
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from pop_stream import ssrf_guard
@@ -163,6 +164,26 @@ async def test_an_end_is_sent_once_signed_and_then_removed(world, receiver):
     signed = hmac.new(secret.encode(), seconds.encode() + b"." + body, hashlib.sha256)
     assert mark == signed.hexdigest()
     assert (await world.outbox.backlog()).waiting == 0
+
+
+async def test_an_end_is_sent_as_a_cloud_event_whose_signature_covers_all_of_it(
+    world, receiver
+):
+    accepted, succeeded = ending(receiver.url)
+    await world.tell(replace(accepted, callback_format="cloudevents"))
+    await world.tell(succeeded)
+    async with world.sender() as sender:
+        assert await turn(sender) == 1
+    [(headers, body)] = receiver.received
+    assert headers["Content-Type"] == "application/cloudevents+json"
+    got = json.loads(body)
+    assert (got["specversion"], got["id"], got["subject"]) == ("1.0", "a-1/1", "a-1")
+    assert (got["source"], got["type"]) == ("/v1/agendas", "pop_stream.agenda.ended")
+    assert (got["time"], got["data"]["state"]) == (got["data"]["ended_at"], "succeeded")
+    seconds, mark = (one.partition("=")[2] for one in headers["Pop-Signature"].split(","))
+    secret = webhook_secret("anna", KEY.encode())
+    signed = hmac.new(secret.encode(), seconds.encode() + b"." + body, hashlib.sha256)
+    assert mark == signed.hexdigest()
 
 
 async def test_an_end_folded_twice_is_owed_once(world, receiver):

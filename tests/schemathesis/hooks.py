@@ -72,7 +72,7 @@ def refused_for_rules_that_no_schema_can_say(ctx, response, case):
     issues = [*problem.get("issues", ())]
     results = problem.get("results", ())
     assert issues or results, f"422 without issues: {problem['detail']}"
-    if _is_run(case.body):
+    if _is_run(case.body) or _is_event(case.body):
         return
     for result in results:
         issues += () if _is_run(case.body[result["index"]]) else result.get("issues", ())
@@ -88,6 +88,12 @@ def refused_for_rules_that_no_schema_can_say(ctx, response, case):
         issues = [issue for issue in issues if issue["message"] != OF_PATCHES]
     for issue in issues:
         assert RULES.search(issue["message"]), f"the document could say this: {issue}"
+
+
+def _is_event(body):
+    """What the data of a CloudEvent has to be is not in the document."""
+    first = body[0] if isinstance(body, list) and body else body
+    return isinstance(first, dict) and "specversion" in first
 
 
 def _is_run(body):

@@ -124,6 +124,8 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.body_models:
         schema = _one_of(route.body_models, at_least=1)
         content = {one: {"schema": schema} for one in route.media_types}
+        for media_type, model in route.other_bodies.items():
+            content[media_type] = {"schema": _one_of((model,), at_least=1)}
         operation["requestBody"] = {"required": not route.may_be_bare, "content": content}
     return operation
 
@@ -270,6 +272,7 @@ def _shapes(table: Iterable[Route]) -> Iterable[type]:
     for route in table:
         for shape in (
             *route.body_models,
+            *route.other_bodies.values(),
             *(one for answer in route.answers for one in answer.models),
         ):
             inner = get_args(shape)[0] if get_origin(shape) is list else shape

@@ -67,6 +67,7 @@ class Route:
         body_models: Types of which the body is one; none if there is no body.
         may_be_bare: Whether a body may be left out.
         media_types: What a body may be said to be.
+        other_bodies: By media type beside those, of what else a body is then one.
         query: Parameters of its query; any other is refused.
         headers: It heeds these, besides those that every route does.
         submits: Whether agendas come in by it, so that traces begin with it.
@@ -83,6 +84,7 @@ class Route:
     body_models: tuple[Any, ...] = ()
     may_be_bare: bool = False
     media_types: tuple[str, ...] = (JSON,)
+    other_bodies: Mapping[str, Any] = field(default_factory=dict)
     query: tuple[QueryParameter, ...] = ()
     headers: tuple[QueryParameter, ...] = ()
     submits: bool = False

@@ -31,7 +31,11 @@ from pop_stream.api_models.commands import (
     SelectedAgendas,
 )
 from pop_stream.api_models.queues import WhyView
-from pop_stream.api_models.submissions import AcceptedAgenda, SubmissionResults
+from pop_stream.api_models.submissions import (
+    AcceptedAgenda,
+    CloudEvent,
+    SubmissionResults,
+)
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.errors import (
     CapacityError,
@@ -46,6 +50,7 @@ from pop_stream.model.errors import (
 from pop_stream.model.events.lifecycle import Action
 from pop_stream.model.identity import Role
 from pop_stream.model.template import TEMPLATE_RUN
+from pop_stream.policy.ingress.cloud_events import BATCH, STRUCTURED
 
 
 def agenda_routes(
@@ -94,6 +99,7 @@ def _submit(submissions: SubmissionEndpoints) -> Route:
         query=(WAIT_FOR_SPACE,),
         body_models=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
         submits=True,
+        other_bodies={STRUCTURED: CloudEvent, BATCH: list[CloudEvent]},
         access=Access(role=Role.SUBMIT),
     )
 

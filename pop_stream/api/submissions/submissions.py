@@ -36,7 +36,12 @@ from pop_stream.api.http.route import QueryParameter
 from pop_stream.api.http.server import Metrics
 from pop_stream.api.submissions.duplicates import DuplicateFinder, KnownDuplicates
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
-from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api.submissions.validator import (
+    MEDIA_TYPES,
+    SubmissionValidator,
+    Unwrap,
+    unwrapper,
+)
 from pop_stream.api_models.submissions import (
     AcceptedAgenda,
     SubmissionResult,
@@ -55,6 +60,7 @@ from pop_stream.model.errors import (
 from pop_stream.model.identity import Principal
 from pop_stream.model.series import series_partition
 from pop_stream.policy.ingress.admission import Submission
+from pop_stream.policy.ingress.cloud_events import BATCH
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
@@ -198,19 +204,24 @@ class SubmissionEndpoints:
 
     async def post(self, request: web.Request) -> web.Response:
         """Submit an agenda, or a list of which each one is accepted or refused by itself."""
-        query = read_query(request, SubmissionQuery)
-        async with self._body_reader.read(request) as content:
-            if not body.is_list(content):
-                return await self._submit_one(content, principal_of(request), query)
+        query, principal = read_query(request, SubmissionQuery), principal_of(request)
+        unwrap = unwrapper(request, principal)
+        async with self._body_reader.read(request, accept=MEDIA_TYPES) as content:
+            if request.content_type != BATCH and not body.is_list(content):
+                return await self._submit_one(content, principal, query, unwrap)
             query.expect_one()
-            return await self._submit_list(content, principal_of(request))
+            return await self._submit_list(content, principal, unwrap)
 
     async def _submit_one(
-        self, content: bytearray, principal: Principal, query: "SubmissionQuery"
+        self,
+        content: bytearray,
+        principal: Principal,
+        query: "SubmissionQuery",
+        unwrap: Unwrap,
     ) -> web.Response:
         body.expect_json(content)
         try:
-            submission = self._validator.validate(content, principal)
+            submission = self._validator.validate(unwrap(content), principal)
         except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
@@ -254,8 +265,10 @@ class SubmissionEndpoints:
         """What was accepted before under the ids of these."""
         return await self._deduplicator.look_up(submissions)
 
-    async def _submit_list(self, content: bytearray, principal: Principal) -> web.Response:
-        batch = _SubmissionBatch(self._validator, principal)
+    async def _submit_list(
+        self, content: bytearray, principal: Principal, unwrap: Unwrap
+    ) -> web.Response:
+        batch = _SubmissionBatch(self._validator, principal, unwrap)
         worked = 0
         for raw in await body.split(content, self._max_agendas):
             item = bytes(raw)
@@ -379,9 +392,12 @@ class _SubmissionBatch:
         repeated: How many were accepted before, and are again, but published no more.
     """
 
-    def __init__(self, validator: SubmissionValidator, principal: Principal) -> None:
+    def __init__(
+        self, validator: SubmissionValidator, principal: Principal, unwrap: Unwrap
+    ) -> None:
         self._validator = validator
         self._principal = principal
+        self._unwrap = unwrap
         self._results: list[SubmissionResult] = []
         self._first_index: dict[str, int] = {}
         self._valid: dict[int, Submission] = {}
@@ -396,7 +412,7 @@ class _SubmissionBatch:
     def add(self, raw: bytes) -> None:
         index = len(self._results)
         try:
-            submission = self._validator.validate(raw, self._principal)
+            submission = self._validator.validate(self._unwrap(raw), self._principal)
             self._expect_new(submission, index)
         except SubmissionError as error:
             self._results.append(self._refused(index, error, error.issues))

@@ -3,9 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
+from typing import Final
 
-from pop_stream.api.http.errors import TooLargeError
+from aiohttp import web
+
+from pop_stream.api.http.answers import JSON
+from pop_stream.api.http.errors import MediaTypeError, TooLargeError
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import AgendaTooLargeError
@@ -13,6 +18,13 @@ from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.ids import InsightId
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.policy.ingress.admission import Admission, Submission
+from pop_stream.policy.ingress.cloud_events import (
+    BATCH,
+    STRUCTURED,
+    from_http_headers,
+    from_structured,
+    is_binary_over_http,
+)
 from pop_stream.policy.ingress.policies import BUILT_IN, AdmissionPolicy, Verdict
 from pop_stream.policy.ingress.rankers import RankFunction
 from pop_stream.policy.ingress.routing import InsightRouter
@@ -158,3 +170,32 @@ def _too_large() -> Iterator[None]:
     except AgendaTooLargeError as error:
         msg = f"an agenda may hold {error.limit:,} bytes at most, not {error.size:,}"
         raise TooLargeError(msg, limit=error.limit) from None
+
+
+MEDIA_TYPES: Final = (JSON, STRUCTURED, BATCH)
+"""What a submission may be said to be: itself, or CloudEvents that hold it."""
+
+Unwrap = Callable[[bytes | bytearray], bytes | bytearray]
+"""What an item of a request submits.
+
+Raises:
+    SubmissionError: If it is no sound CloudEvent, and is said to be one.
+"""
+
+
+def unwrapper(request: web.Request, principal: Principal) -> Unwrap:
+    """What items of a request submit, by how the request is said to be made.
+
+    Raises:
+        MediaTypeError: If it is said to be made in two ways.
+    """
+    customer_id, kind = principal.customer_id, request.content_type
+    is_binary = is_binary_over_http(request.headers)
+    if is_binary and kind in {STRUCTURED, BATCH}:
+        msg = f"send {kind} without headers that begin with ce-, or its data as {JSON}"
+        raise MediaTypeError(msg)
+    if is_binary:
+        return partial(from_http_headers, dict(request.headers), customer_id=customer_id)
+    if kind in {STRUCTURED, BATCH}:
+        return partial(from_structured, customer_id=customer_id)
+    return lambda item: item

@@ -54,6 +54,7 @@ class AgendaAccepted(AgendaEvent, frozen=True):
 
     Attributes:
         callback_url: Where its end is reported to: the agenda's own, or its customer's.
+        callback_format: As what.
     """
 
     insight_id: str
@@ -64,6 +65,7 @@ class AgendaAccepted(AgendaEvent, frozen=True):
     priority: Priority = 5
     operations: tuple[str, ...] = ()
     callback_url: str | None = None
+    callback_format: Literal["json", "cloudevents"] = "json"
 
 
 class AgendaRefused(AgendaEvent, frozen=True):

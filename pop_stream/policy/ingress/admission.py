@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pop_stream.model.admission import AdmissionFields
 from pop_stream.model.agenda import MOST_URGENT, Agenda, encode_agenda, parse_agenda
-from pop_stream.model.definitions import Definitions, VersionedTemplate
+from pop_stream.model.definitions import Customer, Definitions, VersionedTemplate
 from pop_stream.model.errors import (
     AgendaTooLargeError,
     ForbiddenError,
@@ -278,9 +278,9 @@ class Admission:
             rankers=self.rankers,
         )
 
-    def callback_url(self, agenda: Agenda) -> str | None:
-        """Where its customer wants to be notified of agendas that name no place themselves."""
-        return self.definitions.customer(CustomerId(agenda.customer_id)).callback_url
+    def customer_of(self, agenda: Agenda) -> Customer:
+        """Its customer as it is defined, which says what its agendas leave out."""
+        return self.definitions.customer(CustomerId(agenda.customer_id))
 
     def admit(  # noqa: PLR0913  # what is known of a submission, named once
         self,

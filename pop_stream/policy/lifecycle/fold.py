@@ -128,6 +128,7 @@ def _from_placed(summary: Summary, event: AgendaRestarted) -> Summary:
         operation_names=tuple(one.name for one in agenda.operations),
         body=bytes(placed.agenda),
         callback_url=agenda.callback_url,
+        callback_format=agenda.callback_format or "json",
         accepted_at=placed.accepted_at,
     )
 
@@ -236,6 +237,7 @@ def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
         operation_names=event.operations,
         body=bytes(event.agenda),
         callback_url=event.callback_url,
+        callback_format=event.callback_format,
         accepted_at=event.at,
     )
 

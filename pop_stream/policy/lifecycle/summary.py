@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from pop_stream.model.agenda import Operation, parse_agenda
+from pop_stream.model.agenda import CallbackFormat, Operation, parse_agenda
 from pop_stream.model.appended_operations import all_operations
 from pop_stream.model.events.base import (
     AppendedOperation,
@@ -64,6 +64,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         history: Earlier attempts, oldest first, at most `MAX_HISTORY`.
         issues: Why it was refused.
         callback_url: Where its end is reported to.
+        callback_format: As what.
     """
 
     agenda_id: str
@@ -93,6 +94,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     issues: tuple[RefusedIssue, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     callback_url: str | None = None
+    callback_format: CallbackFormat = "json"
 
     @property
     def duplicate_of(self) -> str | None:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
+from pop_stream.model.agenda import CallbackFormat
 from pop_stream.model.events.base import Event, Instant, Struct
 from pop_stream.model.retry import Backoff
 from pop_stream.model.tenancy import display_id
@@ -19,6 +22,12 @@ SIGNATURE_HEADER: Final = "Pop-Signature"
 ID_HEADER: Final = "Pop-Callback-Id"
 
 _SECRET_BYTES: Final = 32
+_JSON: Final = "application/json"
+_CLOUD_EVENT: Final = "application/cloudevents+json"
+_SOURCE: Final = "/v1/agendas"
+_EVENT_TYPE: Final = "pop_stream.agenda.ended"
+_EVENT_MARK: Final = '{"specversion":'
+"""How a CloudEvent of ours begins, and no other body."""
 
 
 class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
@@ -42,6 +51,27 @@ class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
     accepted_at: Instant | None = None
     started_at: Instant | None = None
     ended_at: Instant | None = None
+
+
+class AgendaEndedCloudEvent(Struct, frozen=True):
+    """The body of a webhook as a CloudEvent 1.0, in structured mode.
+
+    The signature covers the body alone: in binary mode nothing would vouch for the attributes.
+
+    Attributes:
+        id: Of what it holds: the same for every try.
+        subject: The agenda, as the customer calls it.
+        time: When it ended.
+    """
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: Instant | None
+    datacontenttype: str
+    data: AgendaEnded
 
 
 class WebhookExhausted(Event, frozen=True):
@@ -88,6 +118,28 @@ def webhook_payload(before: Summary | None, after: Summary) -> AgendaEnded | Non
         started_at=after.started_at,
         ended_at=after.ended_at,
     )
+
+
+def webhook_body(ended: AgendaEnded, sent_as: CallbackFormat) -> str:
+    """What is sent, JSON."""
+    if sent_as == "json":
+        return msgspec.json.encode(ended).decode()
+    event = AgendaEndedCloudEvent(
+        specversion="1.0",
+        id=ended.id,
+        source=_SOURCE,
+        type=_EVENT_TYPE,
+        subject=ended.agenda_id,
+        time=ended.ended_at,
+        datacontenttype=_JSON,
+        data=ended,
+    )
+    return msgspec.json.encode(event).decode()
+
+
+def media_type_of(body: str) -> str:
+    """What a body that was made by `webhook_body` is called."""
+    return _CLOUD_EVENT if body.startswith(_EVENT_MARK) else _JSON
 
 
 def webhook_secret(customer_id: str, key: bytes) -> str:

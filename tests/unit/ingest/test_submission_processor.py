@@ -13,6 +13,7 @@ from pop_stream.ingest.submission_processor import SubmissionProcessor
 from pop_stream.model.events.codec import MAX_EVENT_BYTES, decode_routed, encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
 from pop_stream.model.events.scheduling import Origin, RecordRefused
+from pop_stream.policy.ingress.cloud_events import event_agenda_id
 
 MAX_RECORD_BYTES = 990_000
 """What the producer takes, less what goes round key and value."""
@@ -261,3 +262,39 @@ def test_what_only_lacks_a_definition_can_be_submitted_again():
     [made] = got.keys() - {"r1", "bad"}
     assert json.loads(bytes(got[made].agenda)) == anonymous
     assert "template" in got["r1"].issues[0].field
+
+
+# ---- CloudEvents ----
+
+EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed"}
+BINARY = [(f"ce_{name}", text.encode()) for name, text in EVENT.items()]
+STRUCTURED = [("content-type", b"application/cloudevents+json")]
+EVENT_ID = event_agenda_id("/shop", "e-1", "acme")
+
+
+def test_an_event_is_one_agenda_wherever_its_record_stands():
+    whole = {**EVENT, "data": agenda()}
+    first = sort(of(whole, headers=STRUCTURED, key=b"some-partition"))
+    again = sort(of(agenda(), headers=BINARY, offset=7, partition=2, key=b"another"))
+    assert ids(first) == ids(again) == [EVENT_ID]
+
+
+def test_a_bad_event_is_dead_lettered_for_its_attribute():
+    result = sort(of({**EVENT, "source": "", "data": agenda()}, headers=STRUCTURED))
+    [letter] = letters(result)
+    assert letter.code == "submission_refused"
+    assert letter.issues[0].field == "source"
+    assert not result.lifecycle
+
+
+@pytest.mark.parametrize("header", ["pop-signature", "pop-admitted"])
+def test_what_the_api_has_written_is_no_event_whatever_headers_were_added(header):
+    added = [*BINARY, ("ce_poptemplate", b"scan"), (header, b"1")]
+    result = sort(of(agenda("a1"), headers=added))
+    assert ids(result) == ["a1"]
+
+
+def test_an_event_whose_agenda_is_refused_says_why_under_its_id():
+    whole = {**EVENT, "data": {**agenda(), "priority": 12}}
+    [event] = sort(of(whole, headers=STRUCTURED)).lifecycle
+    assert (event.agenda_id, event.issues[0].field) == (EVENT_ID, "priority")
