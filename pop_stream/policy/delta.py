@@ -73,7 +73,8 @@ class FairnessState(Struct, frozen=True, array_like=True):
         weight: The weight by which the tag was computed; 0 where that is not known.
         largest_s: Worker-seconds of its largest agenda.
         keys_present: The present among its fairness keys.
-        keys: Tag and last agenda, likewise, of those of its keys that moved.
+        keys: Tag and last agenda, likewise, of those of its keys that moved; None of one that
+            is forgotten.
         division: By which its weight is divided.
     """
 
@@ -83,8 +84,13 @@ class FairnessState(Struct, frozen=True, array_like=True):
     weight: float = 0.0
     largest_s: float = 0.0
     keys_present: float = 0.0
-    keys: dict[str, tuple[float, int]] = field(default_factory=dict)
+    keys: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     division: int = 1
+
+    def merged_onto(self, earlier: "FairnessState") -> "FairnessState":
+        """This, with those of the keys of an earlier state that did not move since."""
+        keys = {name: one for name, one in {**earlier.keys, **self.keys}.items() if one}
+        return replace(self, keys=keys)
 
 
 class KeyEnd(Struct, frozen=True, array_like=True):

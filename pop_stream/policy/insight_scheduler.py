@@ -137,6 +137,8 @@ class InsightScheduler:
             case InsightTick():
                 if event.lag is not None and event.emitted is not None:
                     self._lag = (event.lag, event.emitted)
+                if event.has_joined:
+                    self.target_depth.free.doubt(now)
                 apply_tick(self.backlog, event, now)
             case InsightHealth():
                 self.backlog.report_health(event.source, event.value, now)
@@ -174,6 +176,9 @@ class InsightScheduler:
             sync_matched=backlog.sync_matched,
             sync_matched_s=backlog.sync_matched_s,
             idle=backlog.idle.count(now),
+            running=backlog.in_flight - backlog.unclaimed,
+            run_s=backlog.costs.usual.get(""),
+            are_told=backlog.idle.are_told(now),
         )
         self.target_depth.observe(counts, now)
         waits = backlog.ready > 0 and backlog.queue.may_pick(now)

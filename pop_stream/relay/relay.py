@@ -79,7 +79,7 @@ class _InsightAttempts:
     """What a batch of events reports of one insight."""
 
     claims: list[Claim] = field(default_factory=list)
-    idle: dict[str, int] = field(default_factory=dict)
+    idle: dict[str, IdleRunners] = field(default_factory=dict)
     settlements: list[Settlement] = field(default_factory=list)
     heartbeats: dict[tuple[str, int], None] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
@@ -114,7 +114,9 @@ def translate(
                 reports = _entry_for(found, event)
                 reports.claims.append(claim)
                 if len(event.puller_id) <= ID_LENGTH:
-                    reports.idle[event.puller_id] = event.idle
+                    reports.idle[event.puller_id] = IdleRunners(
+                        event.puller_id, event.idle, event.insights
+                    )
             case AgendaSucceeded() | AgendaFailed() | AgendaStopped() | AgendaDeferred():
                 _entry_for(found, event).settlements.append(_settlement(event))
             case AgendaHeartbeat() | AgendaProgressed():
@@ -182,7 +184,7 @@ def _attempts_event(
         settlements=tuple(reports.settlements),
         heartbeats=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in heartbeats),
         commands=tuple(reports.commands),
-        idle=tuple(IdleRunners(*one) for one in reports.idle.items()),
+        idle=tuple(reports.idle.values()),
         relayed_at=at,
     )
 

@@ -13,12 +13,13 @@ a dead worker.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import GroupType
@@ -68,6 +69,55 @@ class ApiPresence:
         if self._away_since is not None:
             return now - self._away_since < _MAX_ABSENCE_S
         return self._back_at is not None and now - self._back_at < lease_s
+
+
+ARRIVALS_EVERY_S: Final = 2.0
+"""Between two looks for pullers that have joined."""
+
+_MAX_GROUPS_ASKED: Final = 50
+
+
+class PullerArrivals:
+    """Finds pullers that have joined an insight that holds agendas back.
+
+    Nothing else tells of them: they claim what is emitted, and nothing is while all runners
+    that are known of are busy.
+
+    Args:
+        probe: Counts the members of a group.
+        topics: Names the groups.
+    """
+
+    def __init__(self, probe: LagProbe, topics: Topics) -> None:
+        self._probe = probe
+        self._topics = topics
+        self._members: dict[InsightId, int] = {}
+        self._asked_at: dict[InsightId, float] = {}
+
+    async def poll(self, insights: Iterable[OwnedInsight], now: float) -> Set[InsightId]:
+        """The insights with more pullers than before, of at most 50 that are asked at once."""
+        holding = {
+            owned.insight_id: len(owned.backlog.idle)
+            for owned in insights
+            if owned.backlog.ready and owned.scheduler.target_depth.holds_back
+        }
+        due = [
+            (self._asked_at.get(one, 0.0), one)
+            for one in holding
+            if not 0 <= now - self._asked_at.get(one, 0.0) < ARRIVALS_EVERY_S
+        ]
+        asked = [one for _, one in sorted(due)[:_MAX_GROUPS_ASKED]]
+        counts = await asyncio.gather(
+            *(self._probe.fetch_member_count(self._topics.puller_group(one)) for one in asked)
+        )
+        joined: set[InsightId] = set()
+        for one, count in zip(asked, counts, strict=True):
+            self._asked_at[one] = now
+            if count is not None:
+                if count > self._members.get(one, holding[one]):
+                    joined.add(one)
+                self._members[one] = count
+        return joined
 
 
 _MAX_PENDING_ENDS: Final = 1_000
@@ -167,6 +217,7 @@ class Ticker:
         self._awaiting_rebalance: set[int] = set()
         self._watermark = RelayWatermark()
         self._api_presence = ApiPresence(probe, topics.group("pulls"))
+        self._arrivals = PullerArrivals(probe, topics)
         self._watermark_at: float | None = None
         self._relay_polled_at: float | None = None
         self._polled_at: float | None = None
@@ -226,9 +277,14 @@ class Ticker:
         emitted = {owned.insight_id: owned.backlog.emitted for owned in insights}
         snapshot = await self._poll(insights)
         divisions = self._changed_divisions()
+        joined = await self._arrivals.poll(insights, self._now())
         for owned in insights:
             changed = divisions.get(owned.insight_id, {})
             event = self._event(owned, snapshot, emitted[owned.insight_id], changed)
+            if owned.insight_id in joined:
+                event = replace(
+                    event or InsightTick(insight_id=owned.insight_id), has_joined=True
+                )
             if event is not None:
                 key = owned.insight_id.encode()
                 ticks.append(Record(self._topics.ready, key, encode(event), owned.partition))

@@ -47,7 +47,7 @@ class World:
         """Note what moved, as it is noted with every round."""
         for one, moved in self.queue.drain_moved().items():
             known = self.kept.get(one, FairnessState(tag=0.0))
-            self.kept[one] = structs.replace(moved, keys={**known.keys, **moved.keys})
+            self.kept[one] = moved.merged_onto(known)
 
     def reload(self):
         """Go on in a new queue, from what was kept of the one before."""
@@ -678,6 +678,21 @@ def due_places(world):
 def places(world):
     """What all were given."""
     return world.queue.all_fairness_states()
+
+
+def test_a_key_that_is_forgotten_does_not_come_back_after_a_restart():
+    worlds = [World(algorithm="round_robin") for _ in range(2)]
+    for world in worlds:
+        for key in "yz":
+            world.push("a", key=key)
+        world.pick()
+        world.withdraw(0)
+    worlds[1].reload()
+    for world in worlds:
+        world.settle(0)
+        world.push("a", key="y")
+    worlds[1].reload()
+    assert places(worlds[0]) == places(worlds[1])
 
 
 def test_what_is_withdrawn_last_is_kept_too_while_its_customer_may_not_go():

@@ -284,7 +284,7 @@ class Simulation:
         self._runners.run(taken.agenda_id, taken.partition, until=until)
         self._log.started(self._now, course.customer, waited=self._now - arrival.at)
         claim = Claim(taken.agenda_id, 1, sync_matched=taken.sync_matched)
-        idle = IdleRunners("", self._runners.idle)
+        idle = IdleRunners("", self._runners.idle, insights=1)
         self._report(InsightAttemptsReported(self._insight.id, claims=(claim,), idle=(idle,)))
 
         self._expect_heartbeat(taken.agenda_id, self._now)

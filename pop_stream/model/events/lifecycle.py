@@ -174,6 +174,8 @@ class AgendaClaimed(AttemptEvent, frozen=True):
         sync_matched: A runner was idle until the agenda came.
         idle: Runners of the puller without an agenda, or the part of them for this insight.
         deferrals: As in what was emitted: so many attempts before it do not count.
+        insights: How many insights share the puller's runners; 0 if it does not tell, or `idle`
+            is not to be relied on.
     """
 
     puller_id: str
@@ -181,6 +183,7 @@ class AgendaClaimed(AttemptEvent, frozen=True):
     sync_matched: bool = False
     idle: Count = 0
     deferrals: Count = 0
+    insights: Count = 0
 
 
 class AgendaHeartbeat(AttemptEvent, frozen=True):

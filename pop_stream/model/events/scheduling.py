@@ -122,10 +122,11 @@ class Claim(Struct, frozen=True, array_like=True):
 
 
 class IdleRunners(Struct, frozen=True, array_like=True):
-    """How many runners of a puller were idle when it last claimed."""
+    """How many runners of a puller were idle when it last claimed; `insights` as claimed."""
 
     puller_id: str
     runners: Count
+    insights: Count = 0
 
 
 class Settlement(Struct, frozen=True, array_like=True):
@@ -193,12 +194,11 @@ class InsightTick(Event, frozen=True):
     Attributes:
         lag: Consumer lag of the insight's topic in records; None when unknown.
         emitted: How many records had ever been emitted when the lag was asked for.
-        lags: The lag by partition of the insight's topic; empty when unknown. Asked for
-            when `emitted` had been emitted.
+        lags: Likewise by partition of the topic, when `emitted` had been emitted; or empty.
         relayed_until: Everything written before this instant has been relayed; None if unknown.
         is_api_down: Whether workers that report through the API alone cannot report.
-        divisions: By customer, in how many insights of its pool it has agendas, where that has
-            changed and the pool is divided among customers: its weight is divided by it.
+        divisions: Of customers where it has changed: by what their weights are divided.
+        has_joined: Whether a puller has joined the group.
     """
 
     insight_id: str
@@ -210,6 +210,7 @@ class InsightTick(Event, frozen=True):
     divisions: dict[str, Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]] = field(
         default_factory=dict
     )
+    has_joined: bool = False
 
 
 class QueueQueried(Event, frozen=True):

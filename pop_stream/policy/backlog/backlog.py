@@ -14,6 +14,7 @@ from pop_stream.model.definitions import Insight
 from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.scheduling import (
     Command,
+    IdleRunners,
     Origin,
     RoutedAgenda,
     Settlement,
@@ -72,6 +73,8 @@ MAX_START_WAITS: Final = 4_096
 FRESH_FOR_S: Final = 1.0
 """How long a puller's count is believed: one that claims nothing since may be busy, or gone."""
 
+DAY_S: Final = 86_400.0
+
 MAX_PULLERS: Final = 1_000
 """Most pullers remembered: anyone may claim under any name. The longest silent goes first."""
 
@@ -81,14 +84,34 @@ class IdleRunnerCounts:
 
     def __init__(self) -> None:
         self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._untold: dict[str, float] = {}
 
-    def update(self, idle: Mapping[str, int], now: float) -> None:
+    def __len__(self) -> int:
+        """How many pullers have claimed, as far as that is remembered."""
+        return len(self._reported)
+
+    def update(self, idle: Iterable[IdleRunners], now: float) -> None:
         """Replace the counts of these pullers; `now` is in seconds since the epoch."""
-        for puller_id, count in idle.items():
-            self._reported.pop(puller_id, None)
-            self._reported[puller_id] = (max(0, count), now)
+        for one in idle:
+            self._reported.pop(one.puller_id, None)
+            self._reported[one.puller_id] = (max(0, one.runners), now)
+            if one.insights == 1:
+                self._untold.pop(one.puller_id, None)
+            else:
+                self._untold[one.puller_id] = now
         while len(self._reported) > MAX_PULLERS:
-            self._reported.popitem(last=False)
+            gone, _ = self._reported.popitem(last=False)
+            self._untold.pop(gone, None)
+
+    def are_told(self, now: float) -> bool:
+        """Whether all that claimed within a day say what is idle, and pull nothing else.
+
+        Of others an idle runner may be unknown: one that another insight left, or one of a
+        worker that does not count them.
+        """
+        if self._untold:
+            self._untold = {one: at for one, at in self._untold.items() if now - at < DAY_S}
+        return bool(self._reported) and not self._untold
 
     def count(self, now: float) -> int:
         """Idle runners by the counts that are fresh; a clock that was set back gives none."""

@@ -16,7 +16,7 @@ def apply_relayed(backlog: Backlog, event: InsightAttemptsReported, now: float) 
         now: The present instant, in seconds since the epoch.
     """
     at = event.relayed_at.timestamp() if event.relayed_at is not None else now
-    backlog.idle.update({one.puller_id: one.runners for one in event.idle}, now)
+    backlog.idle.update(event.idle, now)
     for claim in event.claims:
         backlog.claim(
             claim.agenda_id,

@@ -140,7 +140,7 @@ class BacklogSnapshot:
             presents, depth, noted = delta.presents, delta.depth, delta.next_page
             for name, moved in delta.fairness.items():
                 known = saved.get(CustomerId(name), FairnessState(tag=0.0))
-                saved[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
+                saved[CustomerId(name)] = moved.merged_onto(known)
             self._apply(delta)
         # Of pages that no delta knows, nothing else says how far their series came.
         self._backlog.series.apply(placed.all())

@@ -96,14 +96,16 @@ class _Key:
     """A fairness key that is in use, or was given more than others.
 
     Attributes:
+        is_kept: Whether what it was given was returned for `restore`.
         lanes: In how many groups it has agendas that wait.
         out: Of its agendas, how many are out.
     """
 
-    __slots__ = ("account", "lanes", "out")
+    __slots__ = ("account", "is_kept", "lanes", "out")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, *, is_kept: bool = False) -> None:
         self.account = account
+        self.is_kept = is_kept
         self.lanes = 0
         self.out = 0
 
@@ -156,11 +158,12 @@ class CustomerQueue:
             heappush(lane.entries, entry)
         self.ready += 1
 
-    def restore(self, present: float, keys: Mapping[str, tuple[float, int]]) -> None:
+    def restore(self, present: float, keys: Mapping[str, tuple[float, int] | None]) -> None:
         """What keys were given before a restart; first, and only to an empty queue."""
         self.present = present
-        for name, (tag, last) in keys.items():
-            self._keys[name] = _Key(Account(tag, last))
+        for name, given in keys.items():
+            if given is not None:
+                self._keys[name] = _Key(Account(*given), is_kept=True)
 
     def fill(
         self, entries: Mapping[str, list[int]], out: Mapping[str, list[Reservation]]
@@ -289,20 +292,23 @@ class CustomerQueue:
         """Whether what a key was given moved since the last `drain_moved`."""
         return bool(self._moved)
 
-    def drain_moved(self) -> dict[str, tuple[float, int]]:
-        """What moved since the last call, for `restore`."""
+    def drain_moved(self) -> dict[str, tuple[float, int] | None]:
+        """What moved since the last call, for `restore`; None of a key that is forgotten."""
         if not self._moved:
             return {}
         moved, self._moved = self._moved, set()
-        return {name: one for name, one in self.keys().items() if name in moved}
+        return {name: self._given(name) for name in moved}
 
-    def keys(self) -> dict[str, tuple[float, int]]:
+    def keys(self) -> dict[str, tuple[float, int] | None]:
         """By key, what was delivered to it, and the last agenda of it, for `restore`."""
-        return {
-            name: (key.account.tag, key.account.last)
-            for name, key in self._keys.items()
-            if key.account.tag or key.account.last or self._are_counted
-        }
+        return {name: one for name in self._keys if (one := self._given(name))}
+
+    def _given(self, name: str) -> tuple[float, int] | None:
+        key = self._keys.get(name)
+        if key is None or not (key.account.tag or key.account.last or self._are_counted):
+            return None
+        key.is_kept = True
+        return key.account.tag, key.account.last
 
     @property
     def _are_counted(self) -> bool:
@@ -372,7 +378,8 @@ class CustomerQueue:
         self.present = max(self.present, present)
         while (first := self._ahead.first()) is not None and first[0] <= self.present:
             self._ahead.drop(first[1])
-            del self._keys[first[1]]
+            if self._keys.pop(first[1]).is_kept:
+                self._moved.add(first[1])
 
     def _put(self, name: str) -> None:
         """Give a key its turn in the groups where it waits."""

@@ -191,7 +191,7 @@ class Flow:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
-    def fairness_state(self, keys: Mapping[str, tuple[float, int]]) -> FairnessState:
+    def fairness_state(self, keys: Mapping[str, tuple[float, int] | None]) -> FairnessState:
         """What `restore` needs, with some of its keys."""
         return FairnessState(
             tag=self.account.tag,

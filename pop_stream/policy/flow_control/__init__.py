@@ -5,7 +5,7 @@ waits for all of it, however urgent its customer's turn is. So the topic is kept
 can be without a runner standing idle. That is decided in three steps:
 
 - `target_depth` learns from claims how many unclaimed agendas keep the runners busy, and how
-  fast the backlog is worked off.
+  fast the backlog is worked off. Where runs are long it is the `free_runners`, and no more.
 - `emission_gate` compares that target, or the fixed one of the definition, with what is out,
 and
   gives a round its budget. A topic above its low-water mark gets none, so that rounds are few

@@ -18,7 +18,7 @@ processor, and several times as much where they share one. Of the last spans the
 counts, and none until there were enough of them: what takes long for a second, as while a flood
 is submitted, is soon over, and the agendas laid out for it would be in the way of later ones. A
 few runners that stood idle get one agenda each whatever the rate: it is low only because they
-lack work.
+lack work. Where runs are long only what free runners are to have lies out: `free_runners`.
 
 `DrainRate` is another measure of the same claims: how fast the backlog is worked off, which
 forecasts of waits are computed with.
@@ -28,6 +28,8 @@ from collections import deque
 from dataclasses import dataclass
 from math import inf
 from typing import Final
+
+from pop_stream.policy.flow_control.free_runners import FreeRunners, RunnerCounts
 
 _MIN_TRIP_S: Final = 1e-3
 _SMOOTHING_S: Final = 0.5
@@ -56,6 +58,9 @@ class FlowCounts:
         sync_matched_s: Seconds from their emissions to the reports of their claims, in all;
             never falls.
         idle: Runners that could start one more each, as pullers last reported.
+        running: Claimed, and not ended.
+        run_s: What an attempt usually takes; None if that is not known.
+        are_told: Whether pullers tell which of their runners are idle, and pull nothing else.
     """
 
     emitted: int
@@ -64,6 +69,9 @@ class FlowCounts:
     sync_matched: int = 0
     sync_matched_s: float = 0.0
     idle: int = 0
+    running: int = 0
+    run_s: float | None = None
+    are_told: bool = False
 
 
 class TargetDepth:
@@ -73,11 +81,13 @@ class TargetDepth:
         rate_per_s: Claims per second, smoothed over half a second. A topic that lies empty for
             most of a span says nothing about speed, so that such a span never lowers it.
         idle: Runners that could start one more each, as of the last `observe`.
+        free: Those that are counted where runs are long.
     """
 
     def __init__(self) -> None:
         self.rate_per_s = 0.0
         self.idle = 0
+        self.free = FreeRunners()
         self._rates: deque[float] = deque(maxlen=_PEAK_SPANS)
         self._trips = _RoundTrips()
         self._wanted_trips = _MIN_TRIPS
@@ -95,6 +105,16 @@ class TargetDepth:
         """Measure; called before every round, with what is in flight before it."""
         at, was = now, self._was
         self.idle = counts.idle
+        self.free.observe(
+            RunnerCounts(
+                emitted=counts.emitted,
+                running=counts.running,
+                sync_matched=counts.sync_matched,
+                run_s=counts.run_s,
+                are_told=counts.are_told,
+            ),
+            now,
+        )
         if was is None or at < self._was_at:
             # By a clock that was set back, trips that have begun would take less than nothing.
             self._trips.begin(counts)
@@ -117,12 +137,25 @@ class TargetDepth:
                 unless reports of claims take so long that runners would be idle.
         """
         trip_s = self._trips.least_s
+        if (wanted := self._wanted_of_long_runs) is not None:
+            return wanted
         if not self._rates or trip_s == inf:
             return None
         peak = max(self._rates)
         needed_s = self._wanted_trips * trip_s
         allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s())
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether runs are long and every known runner is busy, so that none is wanted."""
+        return self._wanted_of_long_runs == 0 and not self.idle
+
+    @property
+    def _wanted_of_long_runs(self) -> int | None:
+        if self._trips.least_s == inf:
+            return None
+        return self.free.wanted(self._trips.least_s, self._was_at)
 
     def _end_span(self, counts: FlowCounts, at: float) -> None:
         """End the span if it has claims enough or was long enough, and learn from it."""

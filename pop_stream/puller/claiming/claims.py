@@ -133,7 +133,12 @@ class Claimer:
         return iter(self._claimed_attempts.values())
 
     async def claim(
-        self, records: Sequence[ConsumedRecord], *, sync_matched: int = 0, idle: int = 0
+        self,
+        records: Sequence[ConsumedRecord],
+        *,
+        sync_matched: int = 0,
+        idle: int = 0,
+        insights: int = 0,
     ) -> ClaimedBatch:
         """Publish the claims of a batch; returns once they are acknowledged.
 
@@ -144,6 +149,7 @@ class Claimer:
             records: In order within a partition.
             sync_matched: For how many of them a runner was idle.
             idle: How many idle runners are left for agendas of the insight.
+            insights: How many insights share the runners; 0 if that is not to be told.
 
         Raises:
             BaseException: If they could not be published; the same attempts are admitted again.
@@ -151,7 +157,12 @@ class Claimer:
         attempts, refused = self._partition_records(records)
         if attempts or refused:
             claims = [
-                self._claimed(emitted, sync_matched=number < sync_matched, idle=idle)
+                self._claimed(
+                    emitted,
+                    sync_matched=number < sync_matched,
+                    idle=idle,
+                    insights=insights,
+                )
                 for number, emitted in enumerate(attempts)
             ]
             topic = self._topics.agenda_events
@@ -205,7 +216,7 @@ class Claimer:
         return attempts, refused
 
     def _claimed(
-        self, emitted: EmittedAgenda, *, sync_matched: bool, idle: int
+        self, emitted: EmittedAgenda, *, sync_matched: bool, idle: int, insights: int
     ) -> AgendaClaimed:
         _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)
         return AgendaClaimed(
@@ -218,6 +229,7 @@ class Claimer:
             sync_matched=sync_matched,
             idle=idle,
             deferrals=emitted.deferrals,
+            insights=insights,
         )
 
     def _refuse(self, record: ConsumedRecord, error: UnreadableRecordError) -> Record:

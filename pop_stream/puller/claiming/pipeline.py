@@ -211,7 +211,10 @@ class ClaimPipeline:
                 self._update_room()
                 taken_s, generation = monotonic(), self._generation
                 claimed = await self._claim_context.claimer.claim(
-                    records, sync_matched=sync_matched, idle=self._claim_context.idle_runners
+                    records,
+                    sync_matched=sync_matched,
+                    idle=self._claim_context.idle_runners,
+                    insights=self._claim_context.insights,
                 )
                 self._claimed.append(_ClaimBatch(slots, taken_s, generation, claimed))
                 self._to_commit.set()

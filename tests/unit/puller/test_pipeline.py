@@ -192,6 +192,7 @@ async def test_claims_tell_how_many_runners_are_left_for_the_insight(insights, l
             for claim in decode_lifecycle(record.value)
         ]
     assert [claim.idle for claim in claims] == left
+    assert {claim.insights for claim in claims} == {insights}
 
 
 async def test_claims_that_were_not_committed_are_not_started_and_may_come_again():

@@ -184,9 +184,9 @@ def test_the_scheduler_learns_who_reports_through_the_api():
 
 def test_the_scheduler_learns_how_many_runners_each_puller_has_left():
     first, last = replace(claimed("a"), idle=7), replace(claimed("b"), idle=5)
-    other = replace(claimed("c"), puller_id="q", idle=2)
+    other = replace(claimed("c"), puller_id="q", idle=2, insights=3)
     [note] = translate([first, last, other])
-    assert note.idle == (IdleRunners("p", 5), IdleRunners("q", 2))
+    assert note.idle == (IdleRunners("p", 5), IdleRunners("q", 2, insights=3))
 
 
 def test_a_name_that_no_puller_could_have_is_not_passed_on():

@@ -4,13 +4,18 @@ from datetime import timedelta
 
 import pytest
 from fakes import FixedLags
-from scheduler_world import MEDIA, TOPICS, SchedulerWorld
+from scheduler_world import MEDIA, TOPICS, SchedulerWorld, settled
 
 from pop_stream.model.definitions import Customer
 from pop_stream.model.events.codec import decode_ready
-from pop_stream.model.events.scheduling import InsightTick
+from pop_stream.model.events.scheduling import (
+    Claim,
+    IdleRunners,
+    InsightAttemptsReported,
+    InsightTick,
+)
 from pop_stream.scheduler.round_writer import RecordPosition
-from pop_stream.scheduler.ticker import Ticker
+from pop_stream.scheduler.ticker import ARRIVALS_EVERY_S, Ticker
 
 
 @pytest.fixture
@@ -126,3 +131,70 @@ async def test_the_ticker_wakes_for_a_token_but_not_for_a_full_topic(world):
     await world.handle(InsightTick(insight_id="media"))
     world.clock.move(timedelta(seconds=5))
     assert ticker._pause_s() == pytest.approx(0.25)
+
+
+class LongRuns:
+    """One puller whose runners take two hours for an agenda."""
+
+    RUNNERS = 4
+
+    def __init__(self, world):
+        self.world = world
+        self.running = []
+        self.claimed = 0
+
+    async def end_first(self):
+        had_none = not self.unclaimed
+        self.world.clock.move(timedelta(hours=2) / self.RUNNERS)
+        await self.report(settlements=(settled(self.running.pop(0), cut=7200.0),))
+        await self.claim(sync_matched=had_none)
+
+    async def claim(self, *, sync_matched):
+        while len(self.running) < self.RUNNERS and self.claimed < len(self.world.emitted()):
+            self.world.clock.move(timedelta(seconds=0.02))
+            agenda_id = self.world.emitted_ids()[self.claimed]
+            self.claimed += 1
+            self.running.append(agenda_id)
+            idle = IdleRunners("p", self.RUNNERS - len(self.running), insights=1)
+            claim = Claim(agenda_id, 1, sync_matched=sync_matched)
+            await self.report(claims=(claim,), idle=(idle,))
+
+    async def report(self, **reported):
+        await self.world.handle(
+            InsightAttemptsReported(
+                insight_id="media", relayed_at=self.world.clock.now(), **reported
+            )
+        )
+
+    @property
+    def unclaimed(self):
+        return len(self.world.emitted()) - self.claimed
+
+
+async def test_where_runs_are_long_nothing_lies_out_until_a_runner_is_free_or_a_puller_joins():
+    world = SchedulerWorld(
+        MEDIA.model_copy(update={"target": "auto", "low_water": None, "lease_ms": 86_400_000})
+    )
+    await world.place("ann", 60)
+    runs = LongRuns(world)
+    await runs.claim(sync_matched=True)
+    for _ in range(20):
+        await runs.end_first()
+    assert (len(runs.running), runs.unclaimed) == (runs.RUNNERS, 0)
+    await runs.end_first()
+    assert (len(runs.running), runs.unclaimed) == (runs.RUNNERS, 0)
+    ticker = ticker_of(world)
+    await ticker._tick()
+    assert ticks(world) == []
+    ticker._probe.api_processes = 2
+    await ticker._tick()
+    assert ticks(world) == []  # it has just looked
+    world.clock.move(timedelta(seconds=ARRIVALS_EVERY_S))
+    await ticker._tick()
+    [tick] = ticks(world)
+    assert tick == InsightTick(insight_id="media", has_joined=True)
+    await world.handle(tick)
+    assert runs.unclaimed > 0
+    world.clock.move(timedelta(seconds=ARRIVALS_EVERY_S))
+    await ticker._tick()
+    assert len(ticks(world)) == 1
