@@ -219,8 +219,7 @@ class QueueQueried(Event, frozen=True):
     Attributes:
         query_id: Returned with the reply.
         agenda_id: The agenda whose position is wanted; empty for the insight alone.
-        agenda_ids: Agendas of which the reply says whether the scheduler holds them; at most
-            `MAX_QUERIED_AGENDAS`, those after are ignored.
+        agenda_ids: At most `MAX_QUERIED_AGENDAS`, of which the reply says whether it has them.
         tracked_after: After which place what it holds is wanted; -1 from the first.
         dedupe: At most as many, of which the reply says what would be a duplicate now.
         weights: By customer, other weights than it has: the reply says who would start when.
