@@ -38,7 +38,7 @@ chaos: $(READY) ## Kill and freeze parts under load, then audit (ARGS="--seed 7 
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
 	@set -eu; left_out="$$($(PY) tests/support/browser.py)"; \
 	left_out="$$left_out $$(PYTHONPATH=. $(PY) tests/support/prometheus_server.py)"; set -x; \
-	$(PY) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $$left_out $(ARGS); \
+	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $$left_out $(ARGS); \
 	{ set +x; } 2>/dev/null; [ -z "$${left_out# }" ] || echo "*** LEFT OUT: $$left_out ***" >&2
 
 pictures: $(READY) ## Take the console's pictures for the documentation (ARGS=folder-for-all)
@@ -102,7 +102,7 @@ coverage: $(READY) ## Check that the tests of the core reach every branch of it
 
 integrations: $(EXTRAS)/.ready ## Test what needs the extras for frameworks and platforms (ARGS="-k name")
 	@set -eu; left_out="$$(PYTHONPATH=tests/support $(PY) tests/support/podman_engine.py)"; set -x; \
-	$(EXTRAS)/bin/python -m pytest --numprocesses 4 --dist loadfile tests/integrations $$left_out $(ARGS)
+	$(EXTRAS)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/integrations $$left_out $(ARGS)
 
 ci: coverage test integrations audit ## All of the above that can fail
 
