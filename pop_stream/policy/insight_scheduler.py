@@ -178,7 +178,7 @@ class InsightScheduler:
             idle=backlog.idle.count(now),
             running=backlog.in_flight - backlog.unclaimed,
             run_s=backlog.costs.usual.get(""),
-            are_told=backlog.idle.are_told(now),
+            are_reported=backlog.idle.are_reported(now),
         )
         self.target_depth.observe(counts, now)
         waits = backlog.ready > 0 and backlog.queue.may_pick(now)

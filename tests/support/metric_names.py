@@ -15,6 +15,7 @@ from pop_stream.rollup.metrics import RollupMetrics
 from pop_stream.scheduler.metrics import RoundMetrics, SchedulerCollector
 from pop_stream.scheduler.stall_watchdog import StallWatchdog
 from pop_stream.telemetry.process import part_registry
+from pop_stream.timekeeper.rule_counts import RuleMetrics
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
@@ -38,9 +39,10 @@ def shown():
     """By part, the metrics that it shows: name to type."""
     every = part_registry()
     parts = {"All parts": every}
-    for title in ("The API", "The scheduler", "The rollup", "A puller"):
+    for title in ("The API", "Ingest", "The scheduler", "The rollup", "A puller"):
         parts[title] = CollectorRegistry()
     Metrics(parts["The API"])
+    RuleMetrics(parts["Ingest"])
     _scheduler(parts["The scheduler"])
     RollupMetrics(parts["The rollup"])
     ReconciliationMetrics(parts["The rollup"])

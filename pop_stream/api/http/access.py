@@ -246,11 +246,24 @@ class AccessGuard:
         self._foreign_pages = foreign_pages
         self._tick_s = tick.total_seconds()
 
+    def _before_public(self, handler: Handler) -> Handler:
+        """A route that asks nobody who calls changes nothing for pages of others, either."""
+        foreign_pages = self._foreign_pages
+        if foreign_pages is None:
+            return handler
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            if request.method not in _READS:
+                foreign_pages.expect_none(request)
+            return await handler(request)
+
+        return guarded
+
     def before(self, handler: Handler, access: Access) -> Handler:
         """The handler, behind the guard."""
         needed = access.role
         if needed is None:
-            return handler
+            return self._before_public(handler)
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             if self._foreign_pages is not None:

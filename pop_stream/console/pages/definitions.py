@@ -96,6 +96,18 @@ KINDS: Final[Mapping[str, DefinitionKind]] = {
             },
         ),
         DefinitionKind(
+            "rules",
+            "rule",
+            "Do something whenever a record comes, an agenda ends or a definition changes.",
+            lambda client: client.rules,
+            ("topic", "on", "owner", "paused"),
+            {
+                "topic": "orders",
+                "where": {"required": ["order_id"]},
+                "submission": {"customer_id": "", "operations": [_OPERATION]},
+            },
+        ),
+        DefinitionKind(
             "templates",
             "template",
             "Agendas that are run by name, with a payload and parameters.",

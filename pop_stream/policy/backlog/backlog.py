@@ -84,7 +84,7 @@ class IdleRunnerCounts:
 
     def __init__(self) -> None:
         self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._untold: dict[str, float] = {}
+        self._unreported: dict[str, float] = {}
 
     def __len__(self) -> int:
         """How many pullers have claimed, as far as that is remembered."""
@@ -96,22 +96,23 @@ class IdleRunnerCounts:
             self._reported.pop(one.puller_id, None)
             self._reported[one.puller_id] = (max(0, one.runners), now)
             if one.insights == 1:
-                self._untold.pop(one.puller_id, None)
+                self._unreported.pop(one.puller_id, None)
             else:
-                self._untold[one.puller_id] = now
+                self._unreported[one.puller_id] = now
         while len(self._reported) > MAX_PULLERS:
             gone, _ = self._reported.popitem(last=False)
-            self._untold.pop(gone, None)
+            self._unreported.pop(gone, None)
 
-    def are_told(self, now: float) -> bool:
+    def are_reported(self, now: float) -> bool:
         """Whether all that claimed within a day say what is idle, and pull nothing else.
 
-        Of others an idle runner may be unknown: one that another insight left, or one of a
-        worker that does not count them.
+        Of others an idle runner may be unknown.
         """
-        if self._untold:
-            self._untold = {one: at for one, at in self._untold.items() if now - at < DAY_S}
-        return bool(self._reported) and not self._untold
+        if self._unreported:
+            self._unreported = {
+                one: at for one, at in self._unreported.items() if now - at < DAY_S
+            }
+        return bool(self._reported) and not self._unreported
 
     def count(self, now: float) -> int:
         """Idle runners by the counts that are fresh; a clock that was set back gives none."""

@@ -36,14 +36,14 @@ class RunnerCounts(NamedTuple):
         running: Claimed, and not ended.
         sync_matched: Claims ever for which a runner stood idle.
         run_s: What an attempt usually takes; None if that is not known.
-        are_told: Whether pullers tell which of their runners are idle, and pull nothing else.
+        are_reported: Whether pullers say how many runners are idle, and pull nothing else.
     """
 
     emitted: int
     running: int
     sync_matched: int
     run_s: float | None = None
-    are_told: bool = False
+    are_reported: bool = False
 
 
 class FreeRunners:
@@ -88,7 +88,7 @@ class FreeRunners:
             now: The present instant.
         """
         was = self._was
-        if was is None or not was.are_told or not was.running or now < self._doubt_until:
+        if was is None or not was.are_reported or not was.running or now < self._doubt_until:
             return None
         if was.run_s is None or was.run_s < LONG_TRIPS * trip_s:
             return None

@@ -60,7 +60,7 @@ class FlowCounts:
         idle: Runners that could start one more each, as pullers last reported.
         running: Claimed, and not ended.
         run_s: What an attempt usually takes; None if that is not known.
-        are_told: Whether pullers tell which of their runners are idle, and pull nothing else.
+        are_reported: Whether pullers say how many runners are idle, and pull nothing else.
     """
 
     emitted: int
@@ -71,7 +71,7 @@ class FlowCounts:
     idle: int = 0
     running: int = 0
     run_s: float | None = None
-    are_told: bool = False
+    are_reported: bool = False
 
 
 class TargetDepth:
@@ -111,7 +111,7 @@ class TargetDepth:
                 running=counts.running,
                 sync_matched=counts.sync_matched,
                 run_s=counts.run_s,
-                are_told=counts.are_told,
+                are_reported=counts.are_reported,
             ),
             now,
         )

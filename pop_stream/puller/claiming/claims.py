@@ -149,7 +149,7 @@ class Claimer:
             records: In order within a partition.
             sync_matched: For how many of them a runner was idle.
             idle: How many idle runners are left for agendas of the insight.
-            insights: How many insights share the runners; 0 if that is not to be told.
+            insights: How many insights share the runners; 0 if `idle` is not reliable.
 
         Raises:
             BaseException: If they could not be published; the same attempts are admitted again.

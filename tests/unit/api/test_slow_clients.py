@@ -198,8 +198,7 @@ async def test_others_have_their_turn_while_a_body_is_there_at_once(monkeypatch)
             AtOnce(),
         )
 
-    acme = Principal("key:acme", "acme", ROLES)
-    monkeypatch.setattr("pop_stream.api.http.body.principal_of", lambda _: acme)
+    monkeypatch.setattr("pop_stream.api.http.body.sender_of", lambda _: "acme")
     settings = Settings(max_request_bytes=LARGEST * 100, max_agenda_bytes=LARGEST)
     waiting = asyncio.create_task(others())
     async with BodyReader(settings).read(Request()) as body:

@@ -97,16 +97,16 @@ def test_a_lease_ends_by_what_was_reported_but_not_by_a_clock_ahead(reported_s, 
     assert one.attempts.leases_expired == lost
 
 
-def test_idle_runners_are_told_if_all_pullers_say_so_and_pull_nothing_else():
+def test_idle_runners_are_reported_if_all_pullers_say_so_and_pull_nothing_else():
     one = started("a", "b")
-    assert not one.idle.are_told(NOW)
+    assert not one.idle.are_reported(NOW)
     alone, shared = IdleRunners("p", 0, insights=1), IdleRunners("q", 0, insights=2)
     apply_relayed(one, noted(idle=(alone,)), NOW)
-    assert one.idle.are_told(NOW)
+    assert one.idle.are_reported(NOW)
     for other in (shared, IdleRunners("q", 0)):
         apply_relayed(one, noted(idle=(other,)), NOW)
-        assert not one.idle.are_told(NOW + 3_600)
-    assert one.idle.are_told(NOW + 86_401)  # it has claimed nothing for a day
+        assert not one.idle.are_reported(NOW + 3_600)
+    assert one.idle.are_reported(NOW + 86_401)  # it has claimed nothing for a day
     apply_relayed(one, noted(idle=(shared,)), NOW)
     apply_relayed(one, noted(idle=(IdleRunners("q", 0, insights=1),)), NOW)
-    assert one.idle.are_told(NOW)
+    assert one.idle.are_reported(NOW)

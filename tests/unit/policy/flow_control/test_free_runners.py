@@ -20,7 +20,8 @@ class Counted:
 
     def __init__(self, running=8, **known):
         self.counts = RunnerCounts(
-            **{"emitted": 100, "sync_matched": 40, "run_s": RUN_S, "are_told": True} | known,
+            **{"emitted": 100, "sync_matched": 40, "run_s": RUN_S, "are_reported": True}
+            | known,
             running=running,
         )
         self.runners = FreeRunners()
@@ -79,7 +80,7 @@ def test_a_runner_that_was_missed_is_found_by_a_probe():
 @pytest.mark.parametrize(
     "known",
     [
-        {"are_told": False},
+        {"are_reported": False},
         {"run_s": None},
         {"run_s": LONG_TRIPS * TRIP_S - 0.01},
         {"running": 0},
@@ -91,7 +92,7 @@ def test_else_the_target_is_learned(known):
 
 def test_in_the_first_seconds_and_once_another_puller_joins_the_target_is_learned():
     runners = FreeRunners()
-    counts = RunnerCounts(100, 8, 40, RUN_S, are_told=True)
+    counts = RunnerCounts(100, 8, 40, RUN_S, are_reported=True)
     runners.observe(counts, START)
     assert runners.wanted(TRIP_S, START + DOUBT_S - 1) is None
     assert runners.wanted(TRIP_S, START + DOUBT_S) == 0
