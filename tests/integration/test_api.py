@@ -33,6 +33,7 @@ from pop_stream.model.events.lifecycle import (
 from pop_stream.model.ids import InsightId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.completions import PostgresCompletions
 from pop_stream.postgres.dead_letters import PostgresDeadLetters
 from pop_stream.postgres.definitions import PostgresDefinitions
 from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
@@ -120,6 +121,7 @@ async def served(settings: Settings, *, acknowledge_timeout: timedelta) -> Async
             audit=PostgresAuditLog(pool),
             dead_letters=PostgresDeadLetters(pool),
             signals=PostgresSignals(pool),
+            completions=PostgresCompletions(pool),
             occurrences=PostgresOccurrences(pool),
             stats=PostgresStats(pool),
             pullers=PostgresPullers(pool),

@@ -44,7 +44,7 @@ async def test_each_end_is_kept_for_its_own_span(pool):
     }  # fmt: skip
     assert removed == {
         "succeeded": 3, "failed": 1, "cancelled": 2, "expired": 2, "refused": 4, "webhooks": 0,
-        "dead_letters": 0, "pullers": 0, "stats": 0,
+        "dead_letters": 0, "pullers": 0, "stats": 0, "occurrences": 0,
     }  # fmt: skip
 
 
@@ -67,6 +67,7 @@ async def test_a_dry_run_counts_and_removes_nothing(pool):
         "dead_letters": 0,
         "pullers": 0,
         "stats": 0,
+        "occurrences": 0,
     }
     assert await left(pool) == {"old"}
 

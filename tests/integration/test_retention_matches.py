@@ -94,7 +94,13 @@ async def test_the_compacted_table_holds_what_postgres_says_waits_and_no_more(wo
             await world.pool.fetchval("select now() + interval '91 days'"),
         )
         gone = {name: count for name, count in removed.items() if name != "pullers"}
-        assert gone == {"succeeded": len(ids), "webhooks": 0, "dead_letters": 0, "stats": 0}
+        assert gone == {
+            "succeeded": len(ids),
+            "webhooks": 0,
+            "dead_letters": 0,
+            "stats": 0,
+            "occurrences": 0,
+        }
         assert {
             row["agenda_id"] for row in await world.pool.fetch("select * from agendas")
         } == {"waits"}

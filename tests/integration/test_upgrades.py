@@ -33,6 +33,8 @@ SPECIAL = {
     ("dead_letters", "kind"): "refused",
     ("dead_letters", "state"): "open",
     ("stats", "waits"): [1],
+    ("occurrences", "decision"): "fired",
+    ("completions", "outcome"): "succeeded",
     ("stats", "runs"): [1],
     ("definitions", "kind"): "insight",
     ("definitions", "visibility"): "owner",

@@ -39,7 +39,8 @@ RULES = re.compile(
     r"|its runs are not divided"
     r"|neither key nor fields|go together|acts on what waits"  # fields of one object
     r"|says how an agenda or a link has ended|needs wait_for|wait_for holds the agenda already"
-    r"|names no letters"
+    r"|names no letters|say what it waits for|name one of hour, day and month"
+    r"|a list does not wait"
     r"|(give|set) exactly one of"
     r"|has \d+ fields; give five|is no recurrence rule"
     r"|is before first|occurrences; give a range"
