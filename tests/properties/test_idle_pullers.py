@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.model.definitions import Insight
+from pop_stream.model.events.scheduling import IdleRunners
 from pop_stream.policy.backlog.backlog import FRESH_FOR_S, MAX_PULLERS, IdleRunnerCounts
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, budget
 from pop_stream.policy.flow_control.target_depth import FlowCounts, TargetDepth
@@ -18,12 +19,16 @@ reported = st.lists(
 )
 
 
+def said(counts):
+    return [IdleRunners(puller, count) for puller, count in counts.items()]
+
+
 @given(reported, st.floats(0, 3 * FRESH_FOR_S))
 def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
     idle, now, last = IdleRunnerCounts(), 0.0, {}
     for pause, counts in words:
         now += pause
-        idle.update(counts, now)
+        idle.update(said(counts), now)
         last |= {puller: (count, now) for puller, count in counts.items()}
     now += later
     lately = [max(0, count) for count, at in last.values() if now - at < FRESH_FOR_S]
@@ -34,7 +39,7 @@ def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
 def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
     idle, now = IdleRunnerCounts(), 10.0
     for pause, counts in words:
-        idle.update(counts, now := now + pause)
+        idle.update(said(counts), now := now + pause)
     assert idle.count(9.0) == 0
 
 
@@ -43,8 +48,8 @@ def test_however_many_names_there_are_memory_is_bounded():
     for number in range(MAX_PULLERS + 5):
         idle.update({f"p{number}": 1}, 0.0)
     assert idle.count(0.0) == MAX_PULLERS
-    idle.update({"p5": 3}, 0.0)
-    idle.update({"new": 1}, 0.0)
+    idle.update(said({"p5": 3}), 0.0)
+    idle.update(said({"new": 1}), 0.0)
     assert idle.count(0.0) == MAX_PULLERS + 2, "who spoke last is not forgotten first"
 
 
