@@ -12,7 +12,7 @@ from time import process_time
 import pytest
 from backlogs import START
 
-from pop_stream.model.events.scheduling import AttemptStop
+from pop_stream.model.events.scheduling import AttemptStop, IdleRunners
 from pop_stream.policy.attempt_stops import StopRegistry
 from pop_stream.policy.backlog.backlog import IdleRunnerCounts
 from pop_stream.policy.backlog.series import EndedReruns
@@ -55,7 +55,7 @@ def reruns(monkeypatch):
 def idle_runners(monkeypatch):
     monkeypatch.setattr("pop_stream.policy.backlog.backlog.MAX_PULLERS", SIZE)
     kept = IdleRunnerCounts()
-    return lambda number: kept.update({f"{number}": 1}, float(number))
+    return lambda number: kept.update([IdleRunners(f"{number}", 1)], float(number))
 
 
 def runs():

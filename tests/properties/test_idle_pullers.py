@@ -46,7 +46,7 @@ def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
 def test_however_many_names_there_are_memory_is_bounded():
     idle = IdleRunnerCounts()
     for number in range(MAX_PULLERS + 5):
-        idle.update({f"p{number}": 1}, 0.0)
+        idle.update(said({f"p{number}": 1}), 0.0)
     assert idle.count(0.0) == MAX_PULLERS
     idle.update(said({"p5": 3}), 0.0)
     idle.update(said({"new": 1}), 0.0)

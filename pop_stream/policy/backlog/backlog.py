@@ -84,7 +84,7 @@ class IdleRunnerCounts:
 
     def __init__(self) -> None:
         self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._unreported: dict[str, float] = {}
+        self._unreported: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         """How many pullers have claimed, as far as that is remembered."""
@@ -95,9 +95,8 @@ class IdleRunnerCounts:
         for one in idle:
             self._reported.pop(one.puller_id, None)
             self._reported[one.puller_id] = (max(0, one.runners), now)
-            if one.insights == 1:
-                self._unreported.pop(one.puller_id, None)
-            else:
+            self._unreported.pop(one.puller_id, None)
+            if one.insights != 1:
                 self._unreported[one.puller_id] = now
         while len(self._reported) > MAX_PULLERS:
             gone, _ = self._reported.popitem(last=False)
@@ -108,10 +107,8 @@ class IdleRunnerCounts:
 
         Of others an idle runner may be unknown.
         """
-        if self._unreported:
-            self._unreported = {
-                one: at for one, at in self._unreported.items() if now - at < DAY_S
-            }
+        while self._unreported and now - next(iter(self._unreported.values())) >= DAY_S:
+            self._unreported.popitem(last=False)
         return bool(self._reported) and not self._unreported
 
     def count(self, now: float) -> int:

@@ -9,6 +9,7 @@ the size of the backlog.
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -19,6 +20,7 @@ from pop_stream.model.ids import CustomerId
 from pop_stream.policy.backlog.backlog import Backlog
 from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
 from pop_stream.policy.fairness.flow import Flow
+from pop_stream.policy.fairness.turn_order import MICROSECONDS, Account
 
 MAX_STARTS: Final = 20_000
 """Most starts that are played; what would start after is left out."""
@@ -37,6 +39,9 @@ class _Racer:
     """A customer on its way through its backlog.
 
     Attributes:
+        charge: What each of its agendas counts as, in microseconds of a worker.
+        account: A copy, which is charged as the fair queue would charge it: rounded
+            otherwise, customers that are level would go in another order.
         segments: Of its agendas, the urgency and how many, most urgent first.
         ends: When those that are out end, soonest first; kept for a customer with a cap.
         starts: Seconds from now of each start so far.
@@ -45,8 +50,8 @@ class _Racer:
     flow: Flow
     weight: float
     cost: float
-    step: float
-    position: float
+    charge: int
+    account: Account
     segments: deque[tuple[int, int]]
     token_from: float
     ends: deque[float] = field(default_factory=deque)
@@ -57,12 +62,17 @@ class _Racer:
         """Urgency of its next agenda."""
         return self.segments[0][0]
 
+    @property
+    def position(self) -> float:
+        """Worker-seconds per weight: the least is next."""
+        return self.account.position(self.weight)
+
     def take(self, at: float) -> None:
         """Start its next agenda."""
         urgency, count = self.segments.popleft()
         if count > 1:
             self.segments.appendleft((urgency, count - 1))
-        self.position += self.step
+        self.account.charged += self.charge
         self.starts.append(at)
 
     def goes_from(self, at: float) -> float:
@@ -223,10 +233,10 @@ class _Race:
         segments = self._segments(flow)
         racer = _Racer(
             flow=flow,
-            weight=due,
+            weight=flow.weight if is_by_turns else due,
             cost=cost,
-            step=1.0 if is_by_turns else cost / due,
-            position=self._position(flow, due, segments[0][0]),
+            charge=MICROSECONDS if is_by_turns else max(1, round(cost * MICROSECONDS)),
+            account=self._account(flow, due, segments[0][0]),
             segments=segments,
             token_from=self._now,
         )
@@ -235,14 +245,15 @@ class _Race:
         racer.ends.extend(cost * (one + 1) / out for one in range(out))
         return racer
 
-    def _position(self, flow: Flow, due: float, level: int) -> float:
-        """Where it stands; with another weight as many worker-seconds ahead as before."""
-        position, present = flow.position, self._queue.present(level)
+    def _account(self, flow: Flow, due: float, level: int) -> Account:
+        """What it was given; with another weight as many worker-seconds ahead as before."""
+        present = self._queue.present(level)
+        account = copy(flow.account)
         if not flow.level:
-            position += max(0.0, present - flow.sure_position)
-        if self._queue.algorithm.by_turns or due == flow.weight:
-            return position
-        return present + (position - present) * flow.weight / due
+            account.lift(present, flow.weight)
+        if not self._queue.algorithm.by_turns and due != flow.weight:
+            account.tag = present + (account.tag - present) * (flow.weight / due)
+        return account
 
     def _segments(self, flow: Flow) -> deque[tuple[int, int]]:
         aging = self._queue.aging

@@ -2,7 +2,7 @@
 
 import pytest
 from backlogs import START, backlog, incomparable_origins, several
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pop_stream.policy.fairness.flow import Share
@@ -38,6 +38,7 @@ WEIGHT = st.sampled_from([0.5, 1.0, 3.0, 8.0])
 @given(
     SIZES, WEIGHT, st.sampled_from(["weighted_fair", "round_robin", "fifo"]), st.integers(0, 9)
 )
+@example({"acme": 9, "beta": 7, "gamma": 1}, 3.0, "weighted_fair", 9)  # level, but for rounding
 def test_it_says_what_comes_to_pass(sizes, weight, algorithm, out):
     target = filled(dict(SHARES), sizes, algorithm=algorithm, out=out)
     found = what_if.forecast(target, {"acme": weight}, now=NOW, rate_per_s=1.0)
