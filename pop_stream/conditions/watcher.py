@@ -35,6 +35,9 @@ _UNAVAILABLE_PAUSE_S: Final = 2.0
 _WORK_SHARE: Final = 0.05
 """Of the time that looks may take: where they take long, they are made less often."""
 
+_MAX_PAUSE_S: Final = 5.0
+"""Longest pause all the same: one look may have taken seconds for a server that was busy."""
+
 _REMOVE_EVERY_S: Final = 60.0
 _FAILURES: Final = {True: OPERATION_RETRYABLE, False: OPERATION_FINAL}
 _PART: Final = "conditions"
@@ -81,7 +84,7 @@ class ConditionWatcher:
                 pause_s = _UNAVAILABLE_PAUSE_S
             else:
                 took_s = monotonic() - began_s
-                pause_s = max(LOOK_EVERY_S, took_s / _WORK_SHARE)
+                pause_s = min(_MAX_PAUSE_S, max(LOOK_EVERY_S, took_s / _WORK_SHARE))
                 if found:
                     _log.info("conditions.met", count=found)
 

@@ -1,5 +1,6 @@
 """What follows from waits that are over, and what survives a crash between two steps."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -155,3 +156,27 @@ async def test_while_the_store_is_away_nothing_is_published(watcher, waits, publ
     with pytest.raises(UnavailableError):
         await watcher.look()
     assert published(publisher) == []
+
+
+@pytest.mark.parametrize(
+    ("took_s", "pause_s"), [(0.001, 0.5), (0.1, 2.0), (4.0, 5.0), (300.0, 5.0)]
+)
+async def test_it_looks_less_often_where_that_takes_long_and_within_seconds_all_the_same(
+    took_s, pause_s, watcher, monkeypatch
+):
+    pauses, now = [], 0.0
+
+    async def look():
+        nonlocal now
+        now += took_s
+        return 0
+
+    async def waited(stop, seconds):
+        pauses.append(seconds)
+        return len(pauses) == 2
+
+    monkeypatch.setattr(watcher, "look", look)
+    monkeypatch.setattr("pop_stream.conditions.watcher.wait_until_set", waited)
+    monkeypatch.setattr("pop_stream.conditions.watcher.monotonic", lambda: now)
+    await watcher.run(asyncio.Event())
+    assert pauses == [0.5, pytest.approx(pause_s)]
