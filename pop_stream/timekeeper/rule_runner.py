@@ -9,7 +9,6 @@ committed: after a crash they are submitted again, and the series drops them.
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
@@ -17,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from pop_stream.clock import wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import OffsetCommitter, commit
 from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
@@ -102,7 +102,7 @@ class RuleRunner:
                 if rules is not known:
                     await self._take_up(rules, tasks)
                     known = rules
-                await _wait(stop, _POLL_S)
+                await wait_until_set(stop, _POLL_S)
             for stopping, _ in self._running.values():
                 stopping.set()
 
@@ -163,7 +163,7 @@ class RuleReader:
                 await self._read(stop)
             except KafkaError as error:
                 _log.warning("rule.failed", rule=rule.id, error=repr(error))
-                await _wait(stop, _RETRY_AFTER_S)
+                await wait_until_set(stop, _RETRY_AFTER_S)
 
     async def _read(self, stop: asyncio.Event) -> None:
         rule = self._rule
@@ -185,7 +185,7 @@ class RuleReader:
                 await self._report("")
                 return
             await self._report("there is no such topic; create it, or correct the rule")
-            await _wait(stop, _LOOK_FOR_TOPIC_S)
+            await wait_until_set(stop, _LOOK_FOR_TOPIC_S)
 
     async def _read_on(
         self, consumer: KafkaConsumer, listener: "_Positions", stop: asyncio.Event
@@ -208,7 +208,7 @@ class RuleReader:
                     break  # it was deleted: look for it again
             await self._write_rows()
             if fired:
-                await _wait(stop, fired / rate)
+                await wait_until_set(stop, fired / rate)
         await commits.flush()
         await self._write_rows(due=True)
 
@@ -379,8 +379,3 @@ def source_record(rule: Rule, record: ConsumedRecord) -> SourceRecord | None:
         place = definition_place(record.key) if version else ""
         return replace(source, value=value, place=place, position=version or None)
     return source
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _REQUEST_S: Final = 10.0
+_SUCCESSES: Final = (HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
 
 class ApiUnusableError(Exception):
@@ -68,7 +69,7 @@ class ApiSession:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             msg = f"the API at {self._url} does not answer ({type(error).__name__})"
             raise ApiUnusableError(msg) from error
-        if response.status != HTTPStatus.OK:
+        if response.status not in _SUCCESSES:
             remedy = self._remedies.get(response.status, "")
             msg = f"the API at {self._url} answers {response.status}{remedy}"
             raise ApiUnusableError(msg)

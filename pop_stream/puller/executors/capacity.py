@@ -6,24 +6,29 @@ the cap, so that no more is emitted than can run, and the order is decided late.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
+from urllib.parse import quote
 
 import structlog
 
+from pop_stream.puller.execution.api_session import ApiSession, ApiUnusableError
 from pop_stream.puller.executors.port import Executor, ExecutorUnavailableError
 from pop_stream.puller.handlers.errors import OperationError
 from pop_stream.puller.handlers.registry import Handlers
 from pop_stream.settings import Settings
 
-if TYPE_CHECKING:
-    import aiohttp
-
-_REQUEST_S: Final = 10.0
 _OUTLIVES: Final = 4
 """A report is in force for so many intervals: one puller that stops leaves nothing behind."""
+
+_REMEDIES: Final[Mapping[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: ": set POP_API_TOKEN to a key with the role `operate`",
+    HTTPStatus.FORBIDDEN: ": give the key in POP_API_TOKEN the role `operate`",
+    HTTPStatus.NOT_FOUND: ": define the insight",
+}
 
 _log = structlog.get_logger()
 
@@ -48,20 +53,14 @@ class CapacityReporter:
         every: timedelta = timedelta(seconds=30),
     ) -> None:
         self._executor = executor
-        self._url = f"{settings.api_url.rstrip('/')}/v1/insights/{insight_id}/health"
+        self._path = f"/v1/insights/{quote(insight_id, safe='')}/health"
         self._cap = max_in_flight
         self._every_s = every.total_seconds()
-        token = settings.api_token
-        self._headers: Mapping[str, str] = (
-            {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
-        )
-        self._session: aiohttp.ClientSession | None = None
+        self._api = ApiSession(settings, _REMEDIES)
 
     async def close(self) -> None:
         """Close the connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._api.close()
 
     async def run(self) -> NoReturn:
         """Report until cancelled; what cannot be reported is logged, and said again later."""
@@ -89,23 +88,11 @@ class CapacityReporter:
             "ttl_s": max(1.0, self._every_s * _OUTLIVES),
             "reason": reason[:200],
         }
-        await self._put(body)
-        return part
-
-    async def _put(self, body: Mapping[str, object]) -> None:
-        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
-
-        if self._session is None:
-            within = aiohttp.ClientTimeout(total=_REQUEST_S)
-            self._session = aiohttp.ClientSession(timeout=within, headers=self._headers)
         try:
-            async with self._session.put(self._url, json=body) as response:
-                said = f"{response.status} {await response.text()}"
-                is_taken = response.status == HTTPStatus.ACCEPTED
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            said, is_taken = type(error).__name__, False
-        if not is_taken:
-            _log.warning("executor.capacity_unreported", url=self._url, answer=said[:300])
+            await self._api.request("PUT", self._path, body=json.dumps(body).encode())
+        except ApiUnusableError as error:
+            _log.warning("executor.capacity_unreported", path=self._path, reason=str(error))
+        return part
 
 
 def report_capacity(

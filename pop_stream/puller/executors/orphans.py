@@ -5,16 +5,18 @@ cancelled or has ended while no puller was there, or two runs of one operation a
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
+from urllib.parse import quote
 
 import structlog
 
 from pop_stream.clock import WallClock
 from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.ports.clock import Clock
+from pop_stream.puller.execution.api_session import ApiSession, ApiUnusableError
 from pop_stream.puller.executors.port import (
     ENDED,
     Executor,
@@ -24,16 +26,12 @@ from pop_stream.puller.executors.port import (
 from pop_stream.puller.handlers.errors import OperationError
 from pop_stream.settings import Settings
 
-if TYPE_CHECKING:
-    import aiohttp
-
 LOOKED_UP: Final = 50
 """Most agendas that one look asks the API about; the next one goes on with the others."""
 
 YOUNG: Final = timedelta(seconds=60)
 """A run younger than this is left alone: its puller may be about to watch it."""
 
-_REQUEST_S: Final = 10.0
 _ENDS: Final = frozenset(state.value for state in OUTCOMES)
 
 _log = structlog.get_logger()
@@ -55,33 +53,18 @@ class ApiAgendaStates:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.api_url.rstrip("/")
-        token = settings.api_token
-        self._headers: Mapping[str, str] = (
-            {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
-        )
-        self._session: aiohttp.ClientSession | None = None
+        self._api = ApiSession(settings, {})
 
     async def close(self) -> None:
         """Close the connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._api.close()
 
     async def is_over(self, agenda_id: str) -> bool:
         """Whether its summary says that it has ended; one that the key cannot see has not."""
-        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
-
-        if self._session is None:
-            within = aiohttp.ClientTimeout(total=_REQUEST_S)
-            self._session = aiohttp.ClientSession(timeout=within, headers=self._headers)
-        url = f"{self._url}/v1/agendas/{agenda_id}/progress"
+        path = f"/v1/agendas/{quote(agenda_id, safe='')}/progress"
         try:
-            async with self._session.get(url) as response:
-                if response.status != HTTPStatus.OK:
-                    return False
-                progress: Any = await response.json()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            progress: Any = json.loads(await self._api.request("GET", path))
+        except (ApiUnusableError, ValueError):
             return False
         return isinstance(progress, dict) and progress.get("state") in _ENDS
 
