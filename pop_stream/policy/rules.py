@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from pop_stream.model.agenda import Id
 from pop_stream.model.definitions import KINDS
@@ -25,9 +25,9 @@ from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.events.rules import LinkCommanded, RuleActed, SignalGiven
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.payload_schema import payload_issues
-from pop_stream.model.rule import EVENT, Rule
+from pop_stream.model.rule import EVENT, LinkTarget, Rule, SignalToGive
 from pop_stream.model.series import Series
-from pop_stream.model.signal import DEFAULT_KEEP_S, MAX_KEEP_S, MAX_SIGNAL_BYTES
+from pop_stream.model.signal import MAX_SIGNAL_BYTES
 from pop_stream.model.template import fill
 from pop_stream.model.tenancy import qualified_id
 from pop_stream.model.trace import Trace
@@ -177,21 +177,17 @@ class RuleFiring:
         return fill(rule.does, {EVENT: event})
 
 
-class _FilledTarget(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class _FilledTarget(LinkTarget):
+    model_config = ConfigDict(strict=True)
 
     customer_id: Id
     link_id: Id
     reason: Annotated[str, Field(max_length=2_000)] = ""
 
 
-class _FilledSignal(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _FilledSignal(SignalToGive):
     customer_id: Id
     name: Id
-    payload: JsonValue = None
-    keep_s: Annotated[float, Field(ge=1, le=MAX_KEEP_S, allow_inf_nan=False)] = DEFAULT_KEEP_S
 
 
 _TARGET: Final = _FilledTarget.model_validate

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec import UNSET
 
-from pop_stream.clock import wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import OffsetCommitter
 from pop_stream.kafka.clients import KafkaConsumer
@@ -29,7 +28,6 @@ from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import (
     RateLimitError,
     StateError,
-    UnavailableError,
     UnreadableRecordError,
 )
 from pop_stream.model.events.codec import decode_rule_action
@@ -46,6 +44,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.ports.signals import SignalStore
+from pop_stream.rollup.storing import until_available
 from pop_stream.settings import Settings
 
 PART: Final = "rule-actions"
@@ -56,7 +55,6 @@ SETTLED_AFTER_S: Final = 5.0
 _BATCH: Final = 100
 _PAGE: Final = 1_000
 _POLL_MS: Final = 500
-_PAUSE_S: Final = 2.0
 _A_MOMENT: Final = timedelta(microseconds=1)
 _GOING_ON: Final = tuple(one for one in State if one not in TERMINAL)
 
@@ -156,19 +154,12 @@ class RuleActions:
         self, consumer: KafkaConsumer, event: RuleActed, stop: asyncio.Event
     ) -> bool:
         """Do it, however long the database is away; False if the stop came first."""
-        while True:
-            try:
-                await self.do(event)
-            except UnavailableError as error:
-                _log.info("rule_actions.postponed", reason=str(error))
-            else:
-                return True
-            # The group expels a member that never asks for records, so ask for those of none.
-            consumer.pause(*consumer.assignment())
-            await consumer.getmany(timeout_ms=0)
-            if await wait_until_set(stop, _PAUSE_S):
-                return False
-            consumer.resume(*consumer.assignment())
+        return await until_available(
+            consumer,
+            lambda: self.do(event),
+            stop,
+            on_postponed=lambda why: _log.info("rule_actions.postponed", reason=why),
+        )
 
     async def do(self, event: RuleActed) -> int:
         """Do an action as far as it can be done now; how many agendas or signals that is.

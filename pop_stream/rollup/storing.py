@@ -5,8 +5,9 @@ must not mind a repeat. While the database is away it pauses and stays in its gr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -77,7 +78,7 @@ class _Storing:
             if not fetched:
                 await self._commits.flush()
                 continue
-            if not await self._until_stored([*_all(fetched.values())], stop):
+            if not await self._until_stored([*chain(*fetched.values())], stop):
                 return  # nothing of it is committed: it is read again
             await self._commits.mark_processed(
                 {TopicPartition(*tp): many[-1].offset + 1 for tp, many in fetched.items()}
@@ -88,21 +89,39 @@ class _Storing:
         self, records: Sequence[ConsumedRecord], stop: asyncio.Event
     ) -> bool:
         """Store a batch, however long the database is away; False if the stop came first."""
-        while True:
-            try:
-                await self._store(records)
-            except UnavailableError as error:
-                _log.info("records.storing_postponed", reason=str(error))
-            else:
-                return True
-            # The group expels a member that never asks for records, so ask for those of none.
-            self._consumer.pause(*self._consumer.assignment())
-            await self._consumer.getmany(timeout_ms=0)
-            if await wait_until_set(stop, _PAUSE.total_seconds()):
-                return False
-            self._consumer.resume(*self._consumer.assignment())
+        return await until_available(
+            self._consumer,
+            lambda: self._store(records),
+            stop,
+            on_postponed=lambda why: _log.info("records.storing_postponed", reason=why),
+        )
 
 
-def _all(batches: Iterable[Sequence[ConsumedRecord]]) -> Iterator[ConsumedRecord]:
-    for batch in batches:
-        yield from batch
+async def until_available(
+    consumer: KafkaConsumer,
+    do: Callable[[], Awaitable[object]],
+    stop: asyncio.Event,
+    *,
+    on_postponed: Callable[[str], None],
+) -> bool:
+    """Do something, however long the database is away; False if the stop came first.
+
+    Args:
+        consumer: Stays in its group meanwhile, and reads nothing.
+        do: Raises UnavailableError while it cannot be done; called again then.
+        stop: Ends it.
+        on_postponed: Called with the reason, each time.
+    """
+    while True:
+        try:
+            await do()
+        except UnavailableError as error:
+            on_postponed(str(error))
+        else:
+            return True
+        # The group expels a member that never asks for records, so ask for those of none.
+        consumer.pause(*consumer.assignment())
+        await consumer.getmany(timeout_ms=0)
+        if await wait_until_set(stop, _PAUSE.total_seconds()):
+            return False
+        consumer.resume(*consumer.assignment())

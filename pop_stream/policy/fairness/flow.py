@@ -177,8 +177,7 @@ class Flow:
 
     def reweigh(self, weight: float, present: float) -> None:
         """Go on with another weight, as many worker-seconds ahead of the present as before."""
-        account = self.account
-        account.tag = present + (account.tag - present) * (self.weight / weight)
+        self.account.reweigh(self.weight, weight, present)
         self.weight = weight
 
     def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:

@@ -104,6 +104,10 @@ class Account:
         here = self.sure_position(weight)
         return max(min(stored, here), here - self.last / (MICROSECONDS * weight))
 
+    def reweigh(self, before: float, after: float, present: float) -> None:
+        """Go on with another weight, as many worker-seconds ahead of the present as before."""
+        self.tag = present + (self.tag - present) * (before / after)
+
     def lift(self, present: float, weight: float) -> None:
         """Come back at the present: what was not asked for is not owed."""
         self.tag = max(self.tag, present - self.sure / (MICROSECONDS * weight))

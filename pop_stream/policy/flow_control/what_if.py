@@ -252,7 +252,7 @@ class _Race:
         if not flow.level:
             account.lift(present, flow.weight)
         if not self._queue.algorithm.by_turns and due != flow.weight:
-            account.tag = present + (account.tag - present) * (flow.weight / due)
+            account.reweigh(flow.weight, due, present)
         return account
 
     def _segments(self, flow: Flow) -> deque[tuple[int, int]]:
