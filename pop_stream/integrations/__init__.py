@@ -10,7 +10,7 @@ an extra of the same name: `pip install 'pop-stream[django]'`.
 Nothing of the product imports this room, and its members do not know each other: import
 contracts hold both. They use what any program may use, `client`, `puller`, `settings` and the
 model, so each is also an example of how far these go. What they share is in `client_thread`,
-for programs without an event loop, and `tracebacks`.
+for programs without an event loop, and `tasks`.
 
 They are tested by `make integrations`, in an environment of its own that has all extras;
 `make test` neither needs nor collects these tests.

@@ -36,7 +36,7 @@ from kombu.utils.functional import maybe_list
 
 from pop_stream.clock import WallClock
 from pop_stream.integrations.client_thread import ClientThread, client_thread
-from pop_stream.integrations.tracebacks import error_detail
+from pop_stream.integrations.tasks import error_detail, read_task
 from pop_stream.model.agenda import DEFAULT_PRIORITY, MOST_URGENT
 from pop_stream.puller import (
     FinalError,
@@ -209,7 +209,12 @@ def run_message(
         FinalError: If it failed, was rejected, or is not known here.
         RetryableError: If it was rejected to be requeued.
     """
-    message = _read(call.payload)
+    message = read_task(
+        call.payload,
+        CeleryMessage,
+        task_type=TASK_TYPE,
+        written_by="PopStreamTask.apply_async",
+    )
     if message.task not in app.tasks:
         msg = (
             f"task {message.task!r} is not known here; import its module, by `include` or "
@@ -263,17 +268,6 @@ def _tracer(app: Celery, name: str) -> Callable[..., Any]:
     task = app.tasks[name]
     tracer: Callable[..., Any] = build_tracer(name, task, app=app)
     return tracer
-
-
-def _read(payload: object) -> CeleryMessage:
-    try:
-        return msgspec.convert(payload, CeleryMessage)
-    except msgspec.ValidationError as error:
-        msg = (
-            f"payload of an operation of type {TASK_TYPE!r}: {error}; it is written by "
-            "PopStreamTask.apply_async"
-        )
-        raise FinalError(msg) from None
 
 
 def _message(

@@ -50,6 +50,7 @@ from pop_stream.model.ids import CustomerId
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.agenda_index import EMITTED, ChosenAgenda
 from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.flow_counts import FlowCounts
 from pop_stream.policy.backlog.health import HEALTHY, HealthCoefficient
 from pop_stream.policy.backlog.outbox import OutboxBatch
 from pop_stream.policy.backlog.reports import apply_relayed, apply_tick
@@ -57,7 +58,7 @@ from pop_stream.policy.fairness.flow import Flow, Share
 from pop_stream.policy.flow_control import emission_gate, forecast, what_if
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, spread
 from pop_stream.policy.flow_control.pool_sharing import HeldSlots, PoolDemand
-from pop_stream.policy.flow_control.target_depth import DrainRate, FlowCounts, TargetDepth
+from pop_stream.policy.flow_control.target_depth import DrainRate, TargetDepth
 from pop_stream.policy.flow_control.worker_demand import worker_demand
 from pop_stream.policy.rounds import Effects, FairnessFigures, PlacedPage, PlannedRound
 

@@ -14,7 +14,7 @@ from backlogs import START
 
 from pop_stream.model.events.scheduling import AttemptStop, IdleRunners
 from pop_stream.policy.attempt_stops import StopRegistry
-from pop_stream.policy.backlog.backlog import IdleRunnerCounts
+from pop_stream.policy.backlog.flow_counts import IdleRunnerCounts
 from pop_stream.policy.backlog.series import EndedReruns
 from pop_stream.puller.claiming.capacity import RunDurations
 from pop_stream.puller.claiming.claims import AttemptWindow
@@ -53,7 +53,7 @@ def reruns(monkeypatch):
 
 
 def idle_runners(monkeypatch):
-    monkeypatch.setattr("pop_stream.policy.backlog.backlog.MAX_PULLERS", SIZE)
+    monkeypatch.setattr("pop_stream.policy.backlog.flow_counts.MAX_PULLERS", SIZE)
     kept = IdleRunnerCounts()
     return lambda number: kept.update([IdleRunners(f"{number}", 1)], float(number))
 

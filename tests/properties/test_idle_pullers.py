@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 
 from pop_stream.model.definitions import Insight
 from pop_stream.model.events.scheduling import IdleRunners
-from pop_stream.policy.backlog.backlog import FRESH_FOR_S, MAX_PULLERS, IdleRunnerCounts
+from pop_stream.policy.backlog.flow_counts import (
+    FRESH_FOR_S,
+    MAX_PULLERS,
+    FlowCounts,
+    IdleRunnerCounts,
+)
 from pop_stream.policy.flow_control.emission_gate import CurrentDepth, budget
-from pop_stream.policy.flow_control.target_depth import FlowCounts, TargetDepth
+from pop_stream.policy.flow_control.target_depth import TargetDepth
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 

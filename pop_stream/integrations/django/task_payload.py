@@ -9,6 +9,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from pop_stream.integrations.django.framework import Task, TaskResult
+from pop_stream.integrations.tasks import read_task
 from pop_stream.model import references
 from pop_stream.model.agenda import DEFAULT_PRIORITY
 from pop_stream.puller import FinalError, escaped
@@ -44,14 +45,9 @@ class TaskPayload(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             FinalError: If it is none.
         """
-        try:
-            return msgspec.convert(payload, cls)
-        except msgspec.ValidationError as error:
-            msg = (
-                f"payload of an operation of type {TASK_TYPE!r}: {error}; it is written by "
-                "PopStreamBackend.enqueue"
-            )
-            raise FinalError(msg) from None
+        return read_task(
+            payload, cls, task_type=TASK_TYPE, written_by="PopStreamBackend.enqueue"
+        )
 
     @classmethod
     def of_agenda(cls, agenda: bytes) -> Self:

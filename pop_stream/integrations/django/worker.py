@@ -27,7 +27,7 @@ from pop_stream.integrations.django.framework import (
     task_started,
 )
 from pop_stream.integrations.django.task_payload import TASK_TYPE, TaskPayload, task_at
-from pop_stream.integrations.tracebacks import error_detail
+from pop_stream.integrations.tasks import error_detail
 from pop_stream.puller import FinalError, Handlers, SyncOperationCall
 
 _operation: ContextVar[SyncOperationCall | None] = ContextVar("pop_stream_op", default=None)

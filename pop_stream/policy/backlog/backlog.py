@@ -5,7 +5,7 @@ is also collected in a `Delta` of absolute values, so that the pages with all de
 order are the state after a restart. The package says what survives and what does not.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -14,7 +14,6 @@ from pop_stream.model.definitions import Insight
 from pop_stream.model.events.base import HealthValue
 from pop_stream.model.events.scheduling import (
     Command,
-    IdleRunners,
     Origin,
     RoutedAgenda,
     Settlement,
@@ -35,6 +34,7 @@ from pop_stream.policy.backlog.attempts import Attempts
 from pop_stream.policy.backlog.batches import Batches
 from pop_stream.policy.backlog.commands import BacklogCommands
 from pop_stream.policy.backlog.duplicates import Duplicates
+from pop_stream.policy.backlog.flow_counts import IdleRunnerCounts
 from pop_stream.policy.backlog.health import HealthTracker
 from pop_stream.policy.backlog.leases import EmittedOffsets
 from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
@@ -69,53 +69,6 @@ class MeanWait:
 
 MAX_START_WAITS: Final = 4_096
 """More than the relay reports in one event."""
-
-FRESH_FOR_S: Final = 1.0
-"""How long a puller's count is believed: one that claims nothing since may be busy, or gone."""
-
-DAY_S: Final = 86_400.0
-
-MAX_PULLERS: Final = 1_000
-"""Most pullers remembered: anyone may claim under any name. The longest silent goes first."""
-
-
-class IdleRunnerCounts:
-    """By puller, how many more agendas it could start at once, as in its last claim."""
-
-    def __init__(self) -> None:
-        self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._unreported: OrderedDict[str, float] = OrderedDict()
-
-    def __len__(self) -> int:
-        """How many pullers have claimed, as far as that is remembered."""
-        return len(self._reported)
-
-    def update(self, idle: Iterable[IdleRunners], now: float) -> None:
-        """Replace the counts of these pullers; `now` is in seconds since the epoch."""
-        for one in idle:
-            self._reported.pop(one.puller_id, None)
-            self._reported[one.puller_id] = (max(0, one.runners), now)
-            self._unreported.pop(one.puller_id, None)
-            if one.insights != 1:
-                self._unreported[one.puller_id] = now
-        while len(self._reported) > MAX_PULLERS:
-            gone, _ = self._reported.popitem(last=False)
-            self._unreported.pop(gone, None)
-
-    def are_reported(self, now: float) -> bool:
-        """Whether all that claimed within a day say what is idle, and pull nothing else.
-
-        Of others an idle runner may be unknown.
-        """
-        while self._unreported and now - next(iter(self._unreported.values())) >= DAY_S:
-            self._unreported.popitem(last=False)
-        return bool(self._reported) and not self._unreported
-
-    def count(self, now: float) -> int:
-        """Idle runners by the counts that are fresh; a clock that was set back gives none."""
-        return sum(
-            count for count, at in self._reported.values() if 0 <= now - at < FRESH_FOR_S
-        )
 
 
 class Backlog:

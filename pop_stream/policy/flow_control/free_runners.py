@@ -19,31 +19,15 @@ Runners that are new to the insight report nothing before their first claim. So 
 back for `DOUBT_S` seconds after the count begins, or another puller joins the group.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from pop_stream.policy.backlog.flow_counts import FlowCounts
 
 LONG_TRIPS: Final = 100.0
 """A run is long if it takes so many round trips."""
 
 PROBE_INTERVALS: Final = 4.0
 DOUBT_S: Final = 60.0
-
-
-class RunnerCounts(NamedTuple):
-    """What the count is made of, at one moment.
-
-    Attributes:
-        emitted: Agendas ever.
-        running: Claimed, and not ended.
-        sync_matched: Claims ever for which a runner stood idle.
-        run_s: What an attempt usually takes; None if that is not known.
-        are_reported: Whether pullers say how many runners are idle, and pull nothing else.
-    """
-
-    emitted: int
-    running: int
-    sync_matched: int
-    run_s: float | None = None
-    are_reported: bool = False
 
 
 class FreeRunners:
@@ -55,7 +39,7 @@ class FreeRunners:
 
     def __init__(self) -> None:
         self.count = 0
-        self._was: RunnerCounts | None = None
+        self._was: FlowCounts | None = None
         self._emitted_at = 0.0
         self._doubt_until = 0.0
 
@@ -63,7 +47,7 @@ class FreeRunners:
         """There may be runners that nothing is known of: hold nothing back for a while."""
         self._doubt_until = now + DOUBT_S
 
-    def observe(self, counts: RunnerCounts, now: float) -> None:
+    def observe(self, counts: FlowCounts, now: float) -> None:
         """Count; called before every round. A clock that was set back begins anew."""
         was, self._was = self._was, counts
         if was is None or now < self._emitted_at:

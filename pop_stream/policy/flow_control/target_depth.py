@@ -25,11 +25,11 @@ forecasts of waits are computed with.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from pop_stream.policy.flow_control.free_runners import FreeRunners, RunnerCounts
+from pop_stream.policy.backlog.flow_counts import FlowCounts
+from pop_stream.policy.flow_control.free_runners import FreeRunners
 
 _MIN_TRIP_S: Final = 1e-3
 _SMOOTHING_S: Final = 0.5
@@ -44,34 +44,6 @@ _MAX_IDLE: Final = 8
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.95
 _PRESENT_SPANS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class FlowCounts:
-    """Where an insight's agendas are at one moment.
-
-    Attributes:
-        emitted: Ever; never falls.
-        claimed: Ever, as far as reported; never falls.
-        ready: Waiting for emission.
-        sync_matched: Of those claimed, for how many a runner stood idle; never falls.
-        sync_matched_s: Seconds from their emissions to the reports of their claims, in all;
-            never falls.
-        idle: Runners that could start one more each, as pullers last reported.
-        running: Claimed, and not ended.
-        run_s: What an attempt usually takes; None if that is not known.
-        are_reported: Whether pullers say how many runners are idle, and pull nothing else.
-    """
-
-    emitted: int
-    claimed: int
-    ready: int
-    sync_matched: int = 0
-    sync_matched_s: float = 0.0
-    idle: int = 0
-    running: int = 0
-    run_s: float | None = None
-    are_reported: bool = False
 
 
 class TargetDepth:
@@ -105,16 +77,7 @@ class TargetDepth:
         """Measure; called before every round, with what is in flight before it."""
         at, was = now, self._was
         self.idle = counts.idle
-        self.free.observe(
-            RunnerCounts(
-                emitted=counts.emitted,
-                running=counts.running,
-                sync_matched=counts.sync_matched,
-                run_s=counts.run_s,
-                are_reported=counts.are_reported,
-            ),
-            now,
-        )
+        self.free.observe(counts, now)
         if was is None or at < self._was_at:
             # By a clock that was set back, trips that have begun would take less than nothing.
             self._trips.begin(counts)

@@ -1,29 +1,36 @@
 """How many runners are free where runs are long, and when that is not to be relied on."""
 
+from dataclasses import replace
+
 import pytest
 
+from pop_stream.policy.backlog.flow_counts import FlowCounts
 from pop_stream.policy.flow_control.free_runners import (
     DOUBT_S,
     LONG_TRIPS,
     PROBE_INTERVALS,
     FreeRunners,
-    RunnerCounts,
 )
 
 TRIP_S = 0.05
 RUN_S = 7_200.0
 START = 1_700_000_000.0
+BUSY = FlowCounts(
+    emitted=100,
+    claimed=100,
+    ready=100,
+    sync_matched=40,
+    running=8,
+    run_s=RUN_S,
+    are_reported=True,
+)
 
 
 class Counted:
     """A count that has begun long ago, with all runners busy."""
 
     def __init__(self, running=8, **known):
-        self.counts = RunnerCounts(
-            **{"emitted": 100, "sync_matched": 40, "run_s": RUN_S, "are_reported": True}
-            | known,
-            running=running,
-        )
+        self.counts = replace(BUSY, running=running, **known)
         self.runners = FreeRunners()
         self.now = START
         self.runners.observe(self.counts, START)
@@ -32,7 +39,8 @@ class Counted:
     def observe(self, *, emitted=0, ended=0, claimed=0, sync_matched=0, after_s=0.1):
         self.now += after_s
         before = self.counts
-        self.counts = before._replace(
+        self.counts = replace(
+            before,
             emitted=before.emitted + emitted,
             running=before.running + claimed - ended,
             sync_matched=before.sync_matched + sync_matched,
@@ -92,8 +100,7 @@ def test_else_the_target_is_learned(known):
 
 def test_in_the_first_seconds_and_once_another_puller_joins_the_target_is_learned():
     runners = FreeRunners()
-    counts = RunnerCounts(100, 8, 40, RUN_S, are_reported=True)
-    runners.observe(counts, START)
+    runners.observe(BUSY, START)
     assert runners.wanted(TRIP_S, START + DOUBT_S - 1) is None
     assert runners.wanted(TRIP_S, START + DOUBT_S) == 0
     runners.doubt(START + 100)

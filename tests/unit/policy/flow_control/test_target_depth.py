@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pop_stream.policy.flow_control.target_depth import FlowCounts, TargetDepth
+from pop_stream.policy.backlog.flow_counts import FlowCounts
+from pop_stream.policy.flow_control.target_depth import TargetDepth
 
 START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 WANTED_S = 0.1
