@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from pop_stream.clock import WallClock
 from pop_stream.ports.clock import Clock
+from pop_stream.puller.executors.http_executor import SHOWN, HttpExecutor, decoded, message_of
 from pop_stream.puller.executors.payloads import (
     WORKER,
     EnvironmentName,
@@ -51,7 +52,6 @@ _LOG_LINES: Final = 200
 _LOG_REQUEST_BYTES: Final = 4 * 1024 * 1024
 _FRAME_HEAD: Final = 8
 _NO_INSTANT: Final = "0001-01-01"
-_SHOWN: Final = 500
 
 
 class ContainerPayload(BaseModel):
@@ -111,7 +111,6 @@ class ContainerRules:
     ) -> dict[str, Any]:
         """What the engine is asked to create."""
         variables = environment(identity, spec.env, spec.input)
-        facts = {f"{_FACTS}{name}": value for name, value in identity.facts.items()}
         host = {
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
@@ -129,14 +128,14 @@ class ContainerRules:
                 INSTALLATION: installation,
                 KEY: identity.key,
                 _SECONDS: str(spec.max_seconds),
-                **facts,
+                **identity.labels(_FACTS),
             },
             "StopTimeout": self.grace_s,
             "HostConfig": host,
         }
 
 
-class ContainerExecutor:
+class ContainerExecutor(HttpExecutor):
     """Runs operations as containers, by `rules`.
 
     Args:
@@ -156,11 +155,10 @@ class ContainerExecutor:
         installation: str = "pop",
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(installation)
         self.rules = rules
         self._socket = socket
-        self._installation = installation
         self._clock = clock or WallClock()
-        self._session: aiohttp.ClientSession | None = None
 
     def read(self, payload: object) -> ContainerPayload:
         """See `ContainerRules.read`."""
@@ -169,10 +167,6 @@ class ContainerExecutor:
     def size(self, spec: ContainerPayload) -> float:
         """How many workers' worth its limits are."""
         return size_of(spec.limits, self.rules.worker)
-
-    def name(self, identity: RunIdentity) -> str:
-        """The name of the container."""
-        return f"{self._installation}-{identity.suffix}"
 
     async def submit(self, identity: RunIdentity, spec: ContainerPayload) -> None:
         """Create the container and start it, once its image is there.
@@ -192,7 +186,7 @@ class ContainerExecutor:
         status, answer = await self._call("POST", f"/containers/{name}/start")
         if status >= HTTPStatus.BAD_REQUEST:
             await self.delete(name)
-            msg = f"the container cannot be started: {_message(answer)}"
+            msg = f"the container cannot be started: {message_of(answer)}"
             raise RetryableError(msg)
 
     async def status(self, name: str) -> RunStatus | None:
@@ -201,11 +195,8 @@ class ContainerExecutor:
         if known is None:
             return None
         status = _status_of(known)
-        limit_s = _limit_s(known)
-        if status.state == "running" and status.started_at is not None and limit_s:
-            ran_s = (self._clock.now() - status.started_at).total_seconds()
-            if ran_s > limit_s:
-                await self._call("POST", f"/containers/{name}/kill")
+        if status.has_outrun(_limit_s(known), self._clock.now()):
+            await self._call("POST", f"/containers/{name}/kill")
         return status
 
     async def cancel(self, name: str) -> None:
@@ -250,12 +241,6 @@ class ContainerExecutor:
         worker = self.rules.worker
         return int(min(has[name] / amount(of) for name, of in worker.items() if name in has))
 
-    async def close(self) -> None:
-        """Close connections; the next call opens them again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
     # ---- requests ----
 
     async def _create(self, name: str, identity: RunIdentity, spec: ContainerPayload) -> None:
@@ -266,10 +251,10 @@ class ContainerExecutor:
             await self._pull(spec.image)
             status, answer = await self._call("POST", path, json=body)
         if status == HTTPStatus.NOT_FOUND:
-            msg = f"payload.image = {spec.image!r}: is not there: {_message(answer)}"
+            msg = f"payload.image = {spec.image!r}: is not there: {message_of(answer)}"
             raise RetryableError(msg)
         if status == HTTPStatus.BAD_REQUEST:
-            msg = f"the engine refuses the container: {_message(answer)}"
+            msg = f"the engine refuses the container: {message_of(answer)}"
             raise FinalError(msg)
         if status != HTTPStatus.CONFLICT:
             _expect(status, answer)
@@ -280,10 +265,10 @@ class ContainerExecutor:
         status, raw = await self._ask("POST", "/images/create", within_s=_PULL_S, params=query)
         # The engine answers 200 before it fetches, and says what went wrong at the end.
         lines = raw.decode(errors="replace").splitlines()
-        said = _decoded(lines[-1].encode()) if lines else {}
+        said = decoded(lines[-1].encode()) if lines else {}
         if status >= HTTPStatus.BAD_REQUEST or said.get("error"):
-            text = said.get("error") or _message(said)
-            msg = f"payload.image = {image!r}: cannot be fetched: {str(text)[:_SHOWN]}"
+            text = said.get("error") or message_of(said)
+            msg = f"payload.image = {image!r}: cannot be fetched: {str(text)[:SHOWN]}"
             raise RetryableError(msg)
 
     async def _inspect(self, name: str) -> Any:  # noqa: ANN401  # JSON
@@ -295,7 +280,7 @@ class ContainerExecutor:
 
     async def _call(self, method: str, path: str, **more: Any) -> tuple[int, Any]:  # noqa: ANN401
         status, raw = await self._ask(method, path, **more)
-        return status, _decoded(raw)
+        return status, decoded(raw)
 
     async def _ask(
         self,
@@ -340,21 +325,9 @@ async def _read(content: "aiohttp.StreamReader", most_bytes: int) -> bytes:
     return bytes(raw)
 
 
-def _decoded(raw: bytes) -> Any:  # noqa: ANN401  # JSON
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return {"message": raw.decode(errors="replace")}
-
-
-def _message(answer: object) -> str:
-    said = answer.get("message") if isinstance(answer, Mapping) else answer
-    return str(said or "no reason given")[:_SHOWN]
-
-
 def _expect(status: int, answer: object) -> None:
     if status >= HTTPStatus.BAD_REQUEST:
-        msg = f"the engine answers {status}: {_message(answer)}"
+        msg = f"the engine answers {status}: {message_of(answer)}"
         raise ExecutorUnavailableError(msg)
 
 
@@ -371,9 +344,7 @@ def _demultiplexed(raw: bytes) -> bytes:
 
 
 def _own_run(known: Mapping[str, Any]) -> OwnRun | None:
-    labels = known["Config"].get("Labels") or {}
-    facts = {name.removeprefix(_FACTS): value for name, value in labels.items()}
-    identity = RunIdentity.from_facts(facts)
+    identity = RunIdentity.from_labels(known["Config"].get("Labels") or {}, _FACTS)
     created_at = _instant(known.get("Created"))
     if identity is None or created_at is None:
         return None
@@ -403,7 +374,7 @@ def _status_of(known: Mapping[str, Any]) -> RunStatus:
             False,
         )
     elif state.get("Error"):
-        text = str(state["Error"])[:_SHOWN]
+        text = str(state["Error"])[:SHOWN]
     return RunStatus(
         "failed" if code else "succeeded",
         reason if code else "",

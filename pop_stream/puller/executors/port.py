@@ -95,6 +95,16 @@ class RunIdentity:
             "insight": self.insight_id,
         }
 
+    def labels(self, prefix: str) -> dict[str, str]:
+        """The facts as an executor keeps them, each name behind a prefix of ours."""
+        return {f"{prefix}{name}": value for name, value in self.facts.items()}
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str], prefix: str) -> "RunIdentity | None":
+        """The identity that made these; None if they are somebody else's."""
+        known = {name.removeprefix(prefix): value for name, value in labels.items()}
+        return cls.from_facts(known)
+
     @classmethod
     def from_facts(cls, facts: Mapping[str, str]) -> "RunIdentity | None":
         """The identity that made these; None if they are somebody else's."""
@@ -136,6 +146,12 @@ class RunStatus:
     ended_at: datetime | None = None
     exit_code: int | None = None
     output: str = ""
+
+    def has_outrun(self, limit_s: float, now: datetime) -> bool:
+        """Whether it runs, and has for longer than it may; a limit of 0 is none."""
+        if self.state != "running" or self.started_at is None or not limit_s:
+            return False
+        return (now - self.started_at).total_seconds() > limit_s
 
 
 @dataclass(frozen=True, slots=True)

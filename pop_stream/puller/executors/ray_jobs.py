@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from pop_stream.clock import WallClock
 from pop_stream.ports.clock import Clock
+from pop_stream.puller.executors.http_executor import SHOWN, HttpExecutor
 from pop_stream.puller.executors.payloads import (
     WORKER,
     EnvironmentName,
@@ -43,7 +44,7 @@ from pop_stream.puller.executors.port import (
 from pop_stream.puller.handlers.errors import FinalError, read_payload
 
 if TYPE_CHECKING:
-    import aiohttp
+    pass
 
 INSTALLATION: Final = "pop-stream.installation"
 KEY: Final = "pop-stream.run"
@@ -54,7 +55,6 @@ _STOP_S: Final = 15.0
 _STARTED: Final = "pop-stream: started "
 _NOISE: Final = ("Running entrypoint for job ", _STARTED)
 _MAX_STARTS: Final = 10_000
-_SHOWN: Final = 500
 
 _CALL_FUNCTION: Final = """
 import importlib, json, os, sys
@@ -165,7 +165,6 @@ class RayRules:
                 "AGENDA_RAY_OPTIONS": json.dumps(asked),
             }
             asked = {}
-        facts = {f"{_FACTS}{key}": value for key, value in identity.facts.items()}
         own = self.runtime_env.get("env_vars") or {}
         return {
             "submission_id": name,
@@ -176,12 +175,12 @@ class RayRules:
                 INSTALLATION: installation,
                 KEY: identity.key,
                 _SECONDS: str(spec.max_seconds),
-                **facts,
+                **identity.labels(_FACTS),
             },
         }
 
 
-class RayExecutor:
+class RayExecutor(HttpExecutor):
     """Runs operations as jobs and tasks of a Ray cluster, by `rules`.
 
     Args:
@@ -203,13 +202,12 @@ class RayExecutor:
         installation: str = "pop",
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(installation)
         self.rules = rules
         self._url = url.rstrip("/")
         self._headers = dict(headers or {})
-        self._installation = installation
         self._clock = clock or WallClock()
         self._starts: OrderedDict[str, datetime] = OrderedDict()
-        self._session: aiohttp.ClientSession | None = None
 
     def read(self, payload: object) -> RayPayload:
         """See `RayRules.read`."""
@@ -218,10 +216,6 @@ class RayExecutor:
     def size(self, spec: RayPayload) -> float:
         """How many workers' worth its resources are."""
         return size_of(spec.resources, self.rules.worker)
-
-    def name(self, identity: RunIdentity) -> str:
-        """The submission id of the job."""
-        return f"{self._installation}-{identity.suffix}"
 
     async def submit(self, identity: RunIdentity, spec: RayPayload) -> None:
         """Submit the job, unless one with its id is there.
@@ -249,11 +243,8 @@ class RayExecutor:
         if job is None:
             return None
         found = await self._status_of(name, job)
-        limit_s = float((job.get("metadata") or {}).get(_SECONDS) or 0)
-        if found.state == "running" and found.started_at is not None and limit_s:
-            ran_s = (self._clock.now() - found.started_at).total_seconds()
-            if ran_s > limit_s:
-                await self._call("POST", f"/api/jobs/{name}/stop")
+        if found.has_outrun(_limit_s(job), self._clock.now()):
+            await self._call("POST", f"/api/jobs/{name}/stop")
         return found
 
     async def cancel(self, name: str) -> None:
@@ -299,8 +290,8 @@ class RayExecutor:
                 known.get(KEY),
             }:
                 continue
-            facts = {name.removeprefix(_FACTS): value for name, value in known.items()}
-            identity, created_at = RunIdentity.from_facts(facts), _instant(job["start_time"])
+            identity = RunIdentity.from_labels(known, _FACTS)
+            created_at = _instant(job["start_time"])
             if identity is not None and created_at is not None:
                 name = job["submission_id"]
                 status_now = await self._status_of(name, job)
@@ -315,12 +306,6 @@ class RayExecutor:
         alive = [one["resources_total"] for one in nodes if one["state"] == "ALIVE"]
         return sum(_workers(one, self.rules.worker) for one in alive)
 
-    async def close(self) -> None:
-        """Close connections; the next call opens them again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
     # ---- requests ----
 
     async def _job(self, name: str) -> Any:  # noqa: ANN401  # JSON
@@ -333,11 +318,11 @@ class RayExecutor:
     async def _status_of(self, name: str, job: Mapping[str, Any]) -> RunStatus:
         state, code = _state(job), job.get("driver_exit_code")
         if state == "pending":
-            return RunStatus(state, str(job["status"]), str(job.get("message") or "")[:_SHOWN])
+            return RunStatus(state, str(job["status"]), str(job.get("message") or "")[:SHOWN])
         started_at = await self._started_at(name)
         ended_at = _instant(job.get("end_time"))
         ran_s = (ended_at - started_at).total_seconds() if started_at and ended_at else 0.0
-        limit_s = float((job.get("metadata") or {}).get(_SECONDS) or 0)
+        limit_s = _limit_s(job)
         is_late = job["status"] == "STOPPED" and 0 < limit_s <= ran_s
         reason = "DeadlineExceeded" if is_late else str(job.get("error_type") or job["status"])
         # What follows the first line is the end of the log, which is read by itself.
@@ -346,7 +331,7 @@ class RayExecutor:
         return RunStatus(
             state,
             reason if state == "failed" else "",
-            text[:_SHOWN] if state == "failed" else "",
+            text[:SHOWN] if state == "failed" else "",
             is_retryable=not is_late,
             started_at=started_at,
             ended_at=max(ended_at, started_at) if ended_at and started_at else ended_at,
@@ -407,6 +392,10 @@ def _asked(resources: Mapping[str, str]) -> dict[str, Any]:
     return asked | ({"resources": known} if known else {})
 
 
+def _limit_s(job: Mapping[str, Any]) -> float:
+    return float((job.get("metadata") or {}).get(_SECONDS) or 0)
+
+
 def _state(job: Mapping[str, Any]) -> RunState:
     return _STATES.get(str(job["status"]), "pending")
 
@@ -431,7 +420,7 @@ def _decoded(raw: bytes) -> Any:  # noqa: ANN401  # JSON
 def _message(answer: object) -> str:
     """The last line of what Ray says went wrong, which is a traceback."""
     lines = [one for one in str(answer).splitlines() if one.strip(" .")]
-    return (lines[-1] if lines else "no reason given")[:_SHOWN]
+    return (lines[-1] if lines else "no reason given")[:SHOWN]
 
 
 def _expect(status: int, answer: object) -> None:

@@ -1,11 +1,11 @@
 """The executor: Jobs of one namespace, by six requests of the API server."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pop_stream.puller.executors.http_executor import HttpExecutor, decoded, message_of
 from pop_stream.puller.executors.kubernetes.access import (
     ClusterAccess,
     from_kubeconfig,
@@ -39,10 +39,9 @@ _REQUEST_S: Final = 20.0
 _PAGE: Final = 500
 _LOG_LINES: Final = 200
 _LOG_REQUEST_BYTES: Final = 1024 * 1024
-_SHOWN: Final = 500
 
 
-class KubernetesExecutor:
+class KubernetesExecutor(HttpExecutor):
     """Runs operations as Jobs, by `rules`.
 
     The service account needs, in the namespace: `create`, `get`, `list` and `delete` on
@@ -67,11 +66,10 @@ class KubernetesExecutor:
         namespace: str = "",
         installation: str = "pop",
     ) -> None:
+        super().__init__(installation)
         self.rules = rules
         self._access = access
         self._namespace = namespace
-        self._installation = installation
-        self._session: aiohttp.ClientSession | None = None
 
     def read(self, payload: object) -> JobPayload:
         """See `JobRules.read`."""
@@ -80,10 +78,6 @@ class KubernetesExecutor:
     def size(self, spec: JobPayload) -> float:
         """See `JobRules.size`."""
         return self.rules.size(spec)
-
-    def name(self, identity: RunIdentity) -> str:
-        """The name of the Job."""
-        return f"{self._installation}-{identity.suffix}"
 
     async def submit(self, identity: RunIdentity, spec: JobPayload) -> None:
         """Create the Job; 409 says that it is there already.
@@ -96,7 +90,7 @@ class KubernetesExecutor:
         job = manifest(self.name(identity), identity, spec, self.rules, self._installation)
         status, answer = await self._call("POST", self._jobs, json=job)
         if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
-            msg = f"kubernetes refuses the Job: {_message(answer)}"
+            msg = f"kubernetes refuses the Job: {message_of(answer)}"
             raise FinalError(msg)
         if status != HTTPStatus.CONFLICT:
             self._expect(status, answer, "create on jobs.batch")
@@ -148,12 +142,6 @@ class KubernetesExecutor:
         selector = ",".join(f"{k}={v}" for k, v in self._node_selector.items())
         nodes = await self._list("/api/v1/nodes", selector)
         return sum(_workers(one, self.rules.worker) for one in nodes if _takes_work(one))
-
-    async def close(self) -> None:
-        """Close connections; the next call opens them again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     # ---- requests ----
 
@@ -216,7 +204,7 @@ class KubernetesExecutor:
         if status == HTTPStatus.UNAUTHORIZED:
             access.forget_token()
             status, raw = await self._ask(self._session, method, path, more)
-        return status, raw.decode(errors="replace") if as_text else _decoded(raw)
+        return status, raw.decode(errors="replace") if as_text else decoded(raw)
 
     async def _ask(
         self, session: "aiohttp.ClientSession", method: str, path: str, more: Mapping[str, Any]
@@ -243,7 +231,7 @@ class KubernetesExecutor:
         """
         if status < HTTPStatus.BAD_REQUEST:
             return
-        said = f"kubernetes answers {status}: {_message(answer)}"
+        said = f"kubernetes answers {status}: {message_of(answer)}"
         if status == HTTPStatus.UNAUTHORIZED:
             msg = f"{said}; the puller's credentials are not the cluster's"
             raise RetryableError(msg)
@@ -267,18 +255,6 @@ def found_access(kubeconfig: Path | None = None) -> ClusterAccess:
         except ValueError as error:
             msg = f"{neither}; {error}"
             raise RetryableError(msg) from None
-
-
-def _decoded(raw: bytes) -> Any:  # noqa: ANN401  # JSON
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return {"message": raw.decode(errors="replace")}
-
-
-def _message(answer: object) -> str:
-    said = answer.get("message") if isinstance(answer, Mapping) else answer
-    return str(said or "no reason given")[:_SHOWN]
 
 
 def _takes_work(node: Mapping[str, Any]) -> bool:

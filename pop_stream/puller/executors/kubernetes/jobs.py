@@ -127,7 +127,7 @@ def manifest(
         KEY: identity.key,
         NAME: name,
     }
-    facts = {f"{_FACTS}{key}": value for key, value in identity.facts.items()}
+    facts = identity.labels(_FACTS)
     spec: dict[str, Any] = {
         "backoffLimit": 0,
         "completions": 1,
@@ -177,9 +177,7 @@ def _container(identity: RunIdentity, job: JobPayload) -> dict[str, Any]:
 def own_run(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> OwnRun | None:
     """A Job as a run of ours; None if its annotations are not."""
     metadata = job["metadata"]
-    annotations = metadata.get("annotations") or {}
-    facts = {key.removeprefix(_FACTS): value for key, value in annotations.items()}
-    identity = RunIdentity.from_facts(facts)
+    identity = RunIdentity.from_labels(metadata.get("annotations") or {}, _FACTS)
     created_at = _instant(metadata.get("creationTimestamp"))
     if identity is None or created_at is None:
         return None
