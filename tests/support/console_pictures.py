@@ -23,6 +23,12 @@ PAGES = {
     "agenda-waiting": "/ui/agendas/acme-39",
     "agenda-failed": "/ui/agendas/failed",
     "agenda-wide": "/ui/agendas/wide",
+    "definitions": "/ui/definitions",
+    "rules": "/ui/definitions/rules",
+    "templates": "/ui/definitions/templates",
+    "customer": "/ui/definitions/customers/acme",
+    "customer-edit": "/ui/definitions/customers/acme/edit",
+    "submit": "/ui/submit",
     "not-found": "/ui/agendas/none",
 }
 IN_DOCS = ("overview", "insight", "forecast", "customer-queue", "agenda-running")
