@@ -37,7 +37,8 @@ class CompletionClaims(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         agenda_id: As it is called inside, not as its customer calls it.
         attempt: The one in which it was asked for.
-        accepted_at: When the agenda was accepted: another one may have the same id later.
+        accepted_at: When the agenda was accepted, or run again: one under the same id that
+            was accepted later is another.
         issued_at: When it was asked for; no two tokens of an operation have the same.
         expires_at: From then on it completes nothing.
     """
@@ -119,7 +120,8 @@ def refusal_of(
 
 def _refusal_of_agenda(claims: CompletionClaims, summary: Summary) -> Refusal | None:
     accepted_at = summary.accepted_at
-    if accepted_at is not None and abs(accepted_at - claims.accepted_at) > _SAME_ACCEPTANCE:
+    # A run after the first is accepted later than its agenda.
+    if accepted_at is not None and accepted_at > claims.accepted_at + _SAME_ACCEPTANCE:
         return "late", "its agenda was removed, and another has its id"
     if summary.state in OUTCOMES:
         return "late", f"its agenda has ended: {summary.state.value}"

@@ -26,8 +26,8 @@ class LeaseClaims(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         agenda_id: As it is called inside, not as its customer calls it.
-        accepted_at: When the agenda was accepted: of another one under the same id, later,
-            attempts begin at 1 again.
+        accepted_at: When the agenda was accepted, or run again: of another one under the same
+            id, later, attempts begin at 1 again.
         run_from: The first attempt of the same run; 0 where that is not known.
         unfinished: How many operations had not succeeded when the attempt was delivered; what
             its worker appends is not counted.

@@ -96,6 +96,8 @@ def test_a_hand_over_is_looked_at_only_after_its_end():
     [
         (known(), None, ""),
         (known(state=State.HELD), None, ""),
+        # The token is of a run after the first, which was accepted later than the agenda.
+        (known(accepted_at=NOW - timedelta(days=1)), None, ""),
         # Not reported yet: the attempt runs, or the summary lags.
         (known("running", token="", attempt=1, state=State.RUNNING), None, ""),
         (known("waiting", token="", attempt=1, operations={}), None, ""),
