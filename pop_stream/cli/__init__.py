@@ -2,7 +2,8 @@
 
 Commands parse options, call one function elsewhere and print what it returns; they decide
 nothing. Long-running parts (`parts.py`) are composed in `composition/` and run until a signal.
-Clients of the API (`agendas.py`, `submissions.py`, `definitions.py`) go through `client/`.
+Clients of the API (`agendas.py`, `submissions.py`, `definitions.py`, `imports.py`) go through
+`client/`.
 Operators' commands (`admin.py`, `keys.py`, `ledger.py`) work on the servers themselves.
 
 The contract that scripts rely on: every command has `--help`; a failure exits with 1, wrong

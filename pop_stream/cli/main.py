@@ -12,6 +12,7 @@ import typer
 import pop_stream
 from pop_stream.cli import admin, agendas, definitions, dev, parts, stats
 from pop_stream.cli.dead_letters import app as dead_letters
+from pop_stream.cli.imports import app as imports
 from pop_stream.cli.keys import app as keys
 from pop_stream.cli.signals import app as signals
 from pop_stream.cli.signals import complete
@@ -60,6 +61,7 @@ for panel, commands in (
 app.add_typer(agendas.app, name="agenda", rich_help_panel="Work with agendas")
 for group in definitions.GROUPS:
     app.add_typer(group, rich_help_panel="Define")
+app.add_typer(imports, rich_help_panel="Define")
 app.add_typer(signals, rich_help_panel="Work with agendas")
 app.add_typer(dead_letters, rich_help_panel="Operate")
 app.add_typer(keys, rich_help_panel="Operate")

@@ -445,6 +445,50 @@ async def test_a_worker_pulls_reports_and_completes_over_http(pop):
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-pop.md"
 
 
+async def test_what_pop_had_is_imported_as_printed_and_once(pop, tmp_path):
+    text = PAGE.read_text()
+    section = text[text.index("## Import what POP has") : text.index("## Objects")]
+    [objects] = re.findall(r"^```json\n(.*?)^```$", section, re.M | re.S)
+    (tmp_path / "from-pop.json").write_text(objects)
+    [trial, applied] = re.findall(r"^```sh\n(.*?)\n```$", section, re.M)
+    [shown] = re.findall(r"^```\n(from-pop.*?)^```$", section, re.M | re.S)
+
+    code, printed = await command(pop, tmp_path, trial)
+    assert (code, shown in printed) == (0, True), printed
+    assert (await pop.call("GET", "/v1/insights/printing"))[0] == 404
+    code, printed = await command(pop, tmp_path, applied)
+    assert (code, printed.splitlines()[-1]) == (0, "4 created, 2 submitted"), printed
+
+    [issue] = (await pop.get("/v1/agendas?link_id=no-1"))["agendas"]
+    assert (issue["insight_id"], issue["customer_id"]) == ("printing", "gazette")
+    extra = await pop.ended("extra", "held")
+    assert [one["name"] for one in extra["operations"]] == ["Print"]
+    [found] = (await pop.get("/v1/agendas?correlation_id=c-17"))["agendas"]
+    assert found["id"] == "extra"
+    insight = await pop.get("/v1/insights/printing")
+    assert (insight["owner"], insight["target"], insight["version"]) == ("ops", 20, 1)
+
+    code, printed = await command(pop, tmp_path, applied)
+    assert (code, printed.splitlines()[-1]) == (0, "6 unchanged"), printed
+    assert (await pop.get("/v1/insights/printing"))["version"] == 1
+    assert len((await pop.get("/v1/agendas?link_id=no-1"))["agendas"]) == 1
+
+
+async def command(pop: Pop, folder: Path, line: str) -> tuple[int, str]:
+    """Run a command of the page against the system; its exit code and what it printed."""
+    program, *words = line.split()
+    assert program == "pop-stream"
+    url = str(pop.session._base_url)
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pop_stream", *words,
+        cwd=folder, env=os.environ | {"POP_API_URL": url},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    async with within(PATIENCE_S):
+        printed, _ = await started.communicate()
+    return started.returncode or 0, printed.decode()
+
+
 async def test_this_page_is_done_as_printed(pop):
     printed = re.findall(r"^```http\n(\w+) (\S+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     assert len(printed) == 11
