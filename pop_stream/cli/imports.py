@@ -145,7 +145,7 @@ class _Report:
         for one in self._found:
             self._echo(one)
         typer.echo(", ".join(f"{number} {name}" for name, number in shown.items()))
-        if not self._is_sound:
+        if not self._is_sound and not self._is_trial:
             typer.echo("Nothing was sent; mend what is refused and import again.", err=True)
 
     def _outcome(self, one: "ImportedObject") -> str:

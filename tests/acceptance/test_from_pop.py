@@ -448,7 +448,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-pop.md"
 async def test_what_pop_had_is_imported_as_printed_and_once(pop, tmp_path):
     text = PAGE.read_text()
     section = text[text.index("## Import what POP has") : text.index("## Objects")]
-    [objects] = re.findall(r"^```json\n(.*?)^```$", section, re.M | re.S)
+    [objects] = re.findall(r"^```jsonl\n(.*?)^```$", section, re.M | re.S)
     (tmp_path / "from-pop.json").write_text(objects)
     [trial, applied] = re.findall(r"^```sh\n(.*?)\n```$", section, re.M)
     [shown] = re.findall(r"^```\n(from-pop.*?)^```$", section, re.M | re.S)
