@@ -82,8 +82,12 @@ class Selection(BaseModel):
     priority: Annotated[tuple[FilterPriority, ...], Field(max_length=9)] = ()
     attempt: Annotated[tuple[FilterAttempt, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     puller_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
-    waiting_for: Annotated[tuple[WaitReason, ...], Field(max_length=len(get_args(WaitReason)))] = ()
-    stopping: Annotated[tuple[StopReason, ...], Field(max_length=len(get_args(StopReason)))] = ()
+    waiting_for: Annotated[
+        tuple[WaitReason, ...], Field(max_length=len(get_args(WaitReason)))
+    ] = ()
+    stopping: Annotated[
+        tuple[StopReason, ...], Field(max_length=len(get_args(StopReason)))
+    ] = ()
     accepted_from: InstantField | None = None
     accepted_before: InstantField | None = None
     emitted_from: InstantField | None = None

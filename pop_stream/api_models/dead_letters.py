@@ -38,7 +38,9 @@ class LetterSelection(BaseModel):
     customer_id: Ids = ()
     insight_id: Ids = ()
     agenda_id: Annotated[tuple[OwnId, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
-    state: Annotated[tuple[LetterState, ...], Field(max_length=len(get_args(LetterState)))] = OPEN
+    state: Annotated[tuple[LetterState, ...], Field(max_length=len(get_args(LetterState)))] = (
+        OPEN
+    )
     from_at: InstantField | None = Field(default=None, description="Written then or later.")
     before_at: InstantField | None = Field(default=None, description="Written before that.")
 

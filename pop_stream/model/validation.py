@@ -153,7 +153,9 @@ def unstorable_issue(field: str, text: str) -> Issue:
 
 def excess_issue(field: str, times: int, most: int) -> Issue:
     """The issue for a parameter of a query that is given too often."""
-    return Issue(field, f"{times} values", f"may be given {most} times at most; ask again for more")
+    return Issue(
+        field, f"{times} values", f"may be given {most} times at most; ask again for more"
+    )
 
 
 def without_nul(data: Text, *, document: str) -> Text:

@@ -16,7 +16,6 @@ from pop_stream.api.http.parameters import id_pattern, read_query
 from pop_stream.api.http.route import QueryParameter, repeatable
 from pop_stream.api_models.commands import (
     MAX_PAYLOAD_TEST,
-    MAX_PAYLOAD_TESTS,
     PAYLOAD_TEST,
     ListedAgenda,
     ListSelection,

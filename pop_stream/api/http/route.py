@@ -67,6 +67,7 @@ def repeatable(
     Args:
         shape: The model that `read_query` makes of the query.
         name: Of the parameter and of its field.
+        description: For people.
         items: JSON schema of each value.
     """
     most = most_values(shape, name)

@@ -5,7 +5,13 @@ from typing import Final, get_args
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.http.access import Access, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse, repeatable
+from pop_stream.api.http.route import (
+    READ_ERRORS,
+    QueryParameter,
+    Route,
+    RouteResponse,
+    repeatable,
+)
 from pop_stream.api.owners import Owners
 from pop_stream.api_models.dead_letters import (
     LETTER_ID_PATTERN,

@@ -6,7 +6,13 @@ from typing import Final, get_args
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.http.access import Access, Handler, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse, repeatable
+from pop_stream.api.http.route import (
+    READ_ERRORS,
+    QueryParameter,
+    Route,
+    RouteResponse,
+    repeatable,
+)
 from pop_stream.api.owners import Owners
 from pop_stream.api.submissions.rules import RuleEndpoints
 from pop_stream.api_models.rules import RuleProgress, RuleSample, RuleTest

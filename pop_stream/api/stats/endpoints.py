@@ -51,7 +51,10 @@ class _Range(BaseModel):
 class StatsListing(_Range):
     """Which sums are wanted, and which page of them."""
 
-    group: Annotated[tuple[StatsGroup, ...], Field(max_length=len(get_args(StatsGroup)))] = ("hour", "insight_id")
+    group: Annotated[tuple[StatsGroup, ...], Field(max_length=len(get_args(StatsGroup)))] = (
+        "hour",
+        "insight_id",
+    )
     insight_id: _Names = ()
     template_id: _Names = ()
     operation_type: _Names = ()

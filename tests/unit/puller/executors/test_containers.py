@@ -91,7 +91,7 @@ NEARLY_NOTHING = [
     for name in ("cpu", "memory")
     for quantity in ("0", "0.0", "0m", "0Gi", "0.000000001", "0.9m")
 ]
-"""What an engine or a cluster takes for no limit at all, or what would be charged as nothing."""
+"""What an engine or a cluster takes for no limit at all, or would be charged as nothing."""
 
 
 @pytest.mark.parametrize("asked", NEARLY_NOTHING, ids=str)
