@@ -1,7 +1,7 @@
 """Commands for agendas, their results, and the lists that agendas are chosen from."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, field
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -82,8 +82,12 @@ class Selection(BaseModel):
     priority: Annotated[tuple[FilterPriority, ...], Field(max_length=9)] = ()
     attempt: Annotated[tuple[FilterAttempt, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     puller_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
-    waiting_for: Annotated[tuple[WaitReason, ...], Field(max_length=8)] = ()
-    stopping: Annotated[tuple[StopReason, ...], Field(max_length=8)] = ()
+    waiting_for: Annotated[
+        tuple[WaitReason, ...], Field(max_length=len(get_args(WaitReason)))
+    ] = ()
+    stopping: Annotated[
+        tuple[StopReason, ...], Field(max_length=len(get_args(StopReason)))
+    ] = ()
     accepted_from: InstantField | None = None
     accepted_before: InstantField | None = None
     emitted_from: InstantField | None = None

@@ -1,6 +1,6 @@
 """Dead letters, as they are chosen, shown and commanded."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -33,12 +33,14 @@ class LetterSelection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ids: Annotated[tuple[LetterId, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
-    kind: Annotated[tuple[LetterKind, ...], Field(max_length=4)] = ()
+    kind: Annotated[tuple[LetterKind, ...], Field(max_length=len(get_args(LetterKind)))] = ()
     code: Annotated[tuple[Code, ...], Field(max_length=100)] = ()
     customer_id: Ids = ()
     insight_id: Ids = ()
     agenda_id: Annotated[tuple[OwnId, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
-    state: Annotated[tuple[LetterState, ...], Field(max_length=3)] = OPEN
+    state: Annotated[tuple[LetterState, ...], Field(max_length=len(get_args(LetterState)))] = (
+        OPEN
+    )
     from_at: InstantField | None = Field(default=None, description="Written then or later.")
     before_at: InstantField | None = Field(default=None, description="Written before that.")
 

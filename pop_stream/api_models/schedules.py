@@ -1,6 +1,6 @@
 """What is asked and answered about schedules, beside their definitions."""
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -31,7 +31,9 @@ class OccurrenceSelection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    state: tuple[OccurrenceState, ...] = ()
+    state: Annotated[
+        tuple[OccurrenceState, ...], Field(max_length=len(get_args(OccurrenceState)))
+    ] = ()
     nominal_from: InstantField | None = None
     nominal_before: InstantField | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_OCCURRENCES), WHOLE_NUMBER] = 50

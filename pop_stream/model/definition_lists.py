@@ -8,6 +8,7 @@ import base64
 import binascii
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,13 @@ from pydantic_core import to_jsonable_python
 from pop_stream.model.definitions import KINDS, Kind
 from pop_stream.model.errors import Issue, QueryError
 from pop_stream.model.revisions import VersionedDefinition
-from pop_stream.model.validation import is_storable, shorten, unstorable_issue
+from pop_stream.model.validation import (
+    MAX_QUERY_VALUES,
+    excess_issue,
+    is_storable,
+    shorten,
+    unstorable_issue,
+)
 
 DEFAULT_LIMIT: Final = 100
 MAX_LISTED: Final = 1000
@@ -252,6 +259,12 @@ class _ParameterReader:
         for name, text in parameters:
             if name not in RESERVED and (path := self._path(name, name, text)):
                 found.setdefault(path, []).extend(self._values(path, name, text))
+        given = Counter(name for name, _ in parameters if name not in RESERVED)
+        self.issues += [
+            excess_issue(shorten(name), times, MAX_QUERY_VALUES)
+            for name, times in given.items()
+            if times > MAX_QUERY_VALUES
+        ]
         return tuple(Filter(path, tuple(values)) for path, values in found.items())
 
     def sorts(self, text: str | None) -> tuple[Sort, ...]:

@@ -8,7 +8,7 @@ after a crash, runs once.
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, Self
@@ -221,12 +221,19 @@ class Schedule(SharedDefinition):
         """Its nominal instants later than one, in UTC, each once and in order."""
         zone = zone_of(self.timezone)
         left_out = {_exception(one) for one in self.exceptions}
-        for at in _from_start(self.trigger, after, zone, self.start):
+        found = _from_start(self.trigger, after, zone, self.start)
+        while (at := next(found, None)) is not None:
             if self.end is not None and at >= self.end:
                 return
-            if left_out and (at in left_out or at.astimezone(zone).date() in left_out):
+            day = at.astimezone(zone).date() if left_out else None
+            if day is None or day not in left_out:
+                if at not in left_out:
+                    yield at
                 continue
-            yield at
+            # Not by each of its instants: there may be one a second.
+            next_day = datetime.combine(day + _DAY, time(), zone).astimezone(UTC)
+            if self.trigger.rrule is None and next_day > at:
+                found = _from_start(self.trigger, next_day - _A_MOMENT, zone, self.start)
 
     def due_at(self, nominal: datetime) -> datetime:
         """When an occurrence is to be submitted, with its jitter."""
@@ -237,6 +244,7 @@ class Schedule(SharedDefinition):
 
 
 _A_MOMENT: Final = timedelta(microseconds=1)
+_DAY: Final = timedelta(days=1)
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

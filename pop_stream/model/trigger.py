@@ -49,10 +49,19 @@ _NAMED: Final[Mapping[str, str]] = {
 }
 _FREQUENCIES: Final = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 _SHORT: Final = frozenset({"DAILY", "WEEKLY"})
-_RARE: Final = frozenset({"BYMONTH", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYEASTER"})
+_RARE: Final = frozenset(
+    {"BYMONTH", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYEASTER", "BYSETPOS"}
+)
 """Together, days are looked at one by one, for thousands of years if none fits."""
 
+_DAYS: Final = frozenset(
+    {"BYDAY", "BYWEEKDAY", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYEASTER"}
+)
+"""Without any of these, the day of the start is meant."""
+
+_PERIOD_DAYS: Final[Mapping[str, int]] = {"YEARLY": 366, "MONTHLY": 31, "WEEKLY": 7, "DAILY": 1}
 _MAX_TIMES_A_DAY: Final = 24
+_MAX_RULE_NUMBER: Final = 10_000
 _RULE: Final = re.compile(r"^[A-Z]+=[A-Z0-9,+-]+(;[A-Z]+=[A-Z0-9,+-]+)*$")
 _YEARS: Final = re.compile(r"^(\*|\d{4}(-\d{4})?)(/\d{1,3})?$")
 
@@ -109,6 +118,15 @@ class Trigger(BaseModel):
             raise ValueError(msg)
         return self
 
+    @property
+    def gap_s(self) -> int:
+        """So many seconds are between two instants at least, on the average of a day."""
+        if self.every_s is not None:
+            return self.every_s
+        if self.cron is not None:
+            return _Cron.parse(self.cron).gap_s
+        return 86_400 // _MAX_TIMES_A_DAY  # a list has no more than of some weeks
+
     def instants(
         self, after: datetime, *, zone: ZoneInfo, start: datetime | None
     ) -> Iterator[datetime]:
@@ -138,6 +156,7 @@ class _Cron:
         self.expression = expression
         self.years = years
         self.is_fixed_time = fixed
+        self.gap_s = 60 if len(expression.split()) == _CRON_FIELDS[0] else 1
 
     @classmethod
     @lru_cache(maxsize=4_096)
@@ -203,8 +222,8 @@ def _years(text: str) -> frozenset[int] | None:
 class _Rule:
     """A recurrence rule of at most some times a day, without its number of times."""
 
-    def __init__(self, text: str, count: int | None) -> None:
-        self._text = text
+    def __init__(self, parts: Mapping[str, str], count: int | None) -> None:
+        self._parts = parts
         self._count = count
 
     @classmethod
@@ -224,17 +243,46 @@ class _Rule:
             raise ValueError(wrong)
         try:
             count = int(parts.pop("COUNT", "0")) or None
-            rest = ";".join("=".join(part) for part in parts.items())
-            rrulestr(rest, dtstart=datetime(2000, 1, 1))  # noqa: DTZ001  # of the wall clock
+            rrulestr(_joined(parts), dtstart=datetime(2000, 1, 1))  # noqa: DTZ001  # of the wall clock
         except (ValueError, TypeError, KeyError, IndexError) as error:
             msg = f"is no recurrence rule: {error}"
             raise ValueError(msg) from None
-        return cls(rest, count)
+        return cls(parts, count)
 
-    def walls(self, start: datetime) -> Iterator[datetime]:
-        """Readings of the wall clock from the start on, in order."""
-        made = cast("rrule", rrulestr(self._text, dtstart=start))
+    def walls(self, start: datetime, after: datetime) -> Iterator[datetime]:
+        """Readings of the wall clock from the start on, in order; all that are later than one.
+
+        Those of long before may be left out, as it would take ever longer to go by them.
+        """
+        parts = dict(self._parts)
+        if parts["FREQ"] not in _SHORT and not _DAYS & parts.keys():
+            parts["BYMONTHDAY"] = str(start.day)
+            if parts["FREQ"] == "YEARLY":
+                parts.setdefault("BYMONTH", str(start.month))
+        begin = start if self._count else self._near(start, after)
+        made = cast("rrule", rrulestr(_joined(parts), dtstart=begin))
         return islice(takewhile(lambda wall: wall.year <= _LAST_YEAR, made), self._count)
+
+    def _near(self, start: datetime, after: datetime) -> datetime:
+        """A start from which the rule comes to the same later than `after`, close before it.
+
+        It is whole periods later, so that every second week, say, stays the same one.
+        """
+        frequency, interval = self._parts["FREQ"], int(self._parts.get("INTERVAL", "1"))
+        step_days = _PERIOD_DAYS[frequency] * interval
+        periods = interval * ((after - start).days // step_days - 1)
+        if periods <= 0:
+            return start
+        if frequency in _SHORT:
+            return start + timedelta(days=periods * _PERIOD_DAYS[frequency])
+        months = start.year * 12 + start.month - 1 + periods
+        if frequency == "YEARLY":
+            months = (start.year + periods) * 12
+        return start.replace(year=months // 12, month=months % 12 + 1, day=1)
+
+
+def _joined(parts: Mapping[str, str]) -> str:
+    return ";".join("=".join(part) for part in parts.items())
 
 
 def _unfit(parts: Mapping[str, str]) -> str:
@@ -249,6 +297,10 @@ def _unfit(parts: Mapping[str, str]) -> str:
         return (
             f"{rare[0]} with FREQ={parts['FREQ']} costs too much; use MONTHLY or YEARLY with it"
         )
+    for name in ("INTERVAL", "COUNT"):
+        text = parts.get(name, "1")
+        if len(text) > 5 or not text.isdecimal() or not 1 <= int(text) <= _MAX_RULE_NUMBER:  # noqa: PLR2004
+            return f"{name}={text[:20]} must be a whole number from 1 to {_MAX_RULE_NUMBER}"
     times = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
         times *= len(parts.get(name, "").split(","))
@@ -261,7 +313,8 @@ def _rule_instants(
     rule: _Rule, start: datetime, after: datetime, zone: ZoneInfo
 ) -> Iterator[datetime]:
     begin = start.astimezone(zone).replace(tzinfo=None, fold=0, microsecond=0)
-    return _later(_fixed(rule.walls(begin), zone), after)
+    near = after.astimezone(zone).replace(tzinfo=None, fold=0) - _NEAR_TRANSITION
+    return _later(_fixed(rule.walls(begin, near), zone), after)
 
 
 def _intervals(step: timedelta, anchor: datetime, after: datetime) -> Iterator[datetime]:
@@ -281,11 +334,11 @@ def _cron_instants(cron: _Cron, after: datetime, zone: ZoneInfo) -> Iterator[dat
 def _wall(after: datetime, zone: ZoneInfo) -> datetime:
     """From which reading of the clock on instants after this one may come."""
     local = after.astimezone(zone).replace(tzinfo=None, fold=0)
-    around = {
-        (after + margin).astimezone(zone).utcoffset()
+    around = [
+        (after + margin).astimezone(zone).utcoffset() or timedelta(0)
         for margin in (-_NEAR_TRANSITION, timedelta(0), _NEAR_TRANSITION)
-    }
-    return local if len(around) == 1 else local - _NEAR_TRANSITION
+    ]
+    return local - (max(around) - min(around))
 
 
 def _fixed(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datetime]:

@@ -14,6 +14,9 @@ from pydantic_core import ErrorDetails
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.ids import ID_PATTERN, OWN_ID_PATTERN, TOPIC_SAFE_PATTERN
 
+MAX_QUERY_VALUES: Final = 100
+"""Most values of one parameter of a query."""
+
 _FIELDS: Final[Mapping[str, str]] = {
     "agendaInsight": "insight_id, which is answered and never sent",
     "agendaTemplateId": "template_id",
@@ -146,6 +149,13 @@ def is_storable(text: str) -> bool:
 def unstorable_issue(field: str, text: str) -> Issue:
     """The issue for a text that no database can hold."""
     return Issue(field, ascii(shorten(text)), "holds a character that no text can")
+
+
+def excess_issue(field: str, times: int, most: int) -> Issue:
+    """The issue for a parameter of a query that is given too often."""
+    return Issue(
+        field, f"{times} values", f"may be given {most} times at most; ask again for more"
+    )
 
 
 def without_nul(data: Text, *, document: str) -> Text:

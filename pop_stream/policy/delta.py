@@ -29,6 +29,8 @@ class Overrides(Struct, frozen=True, array_like=True):
             do not count as attempts.
         waiting_since: When the first of them ended, in seconds since the epoch.
         resolved: Operations that wait no more, at most `MAX_RESOLVED`.
+        woken: Whether one of them was added while the attempt that is out had been emitted, so
+            that it may wait for that one still.
     """
 
     due: float = 0.0
@@ -41,6 +43,7 @@ class Overrides(Struct, frozen=True, array_like=True):
     deferrals: int = 0
     waiting_since: float = 0.0
     resolved: tuple[str, ...] = ()
+    woken: bool = False
 
 
 class AgendaRecord(Struct, frozen=True, array_like=True):

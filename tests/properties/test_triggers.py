@@ -151,11 +151,21 @@ RULES = (
     "FREQ=MONTHLY;BYMONTHDAY=-1",
     "FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU;BYHOUR=1,2;BYMINUTE=0,30",
     "FREQ=DAILY;COUNT=40",
+    "FREQ=DAILY;INTERVAL=17;BYDAY=MO,TU,WE",
+    "FREQ=WEEKLY;INTERVAL=3;WKST=SU;BYDAY=SU,MO",
+    "FREQ=MONTHLY",
+    "FREQ=MONTHLY;INTERVAL=5",
+    "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1",
+    "FREQ=MONTHLY;BYMONTH=2,3",
+    "FREQ=YEARLY",
+    "FREQ=YEARLY;INTERVAL=3;BYMONTH=2",
+    "FREQ=YEARLY;BYWEEKNO=1,53",
+    "FREQ=YEARLY;BYYEARDAY=-1,366",
 )
 
 
-@settings(max_examples=60)
-@given(text=st.sampled_from(RULES), start=instants, days=st.integers(0, 2_000))
+@settings(max_examples=200)
+@given(text=st.sampled_from(RULES), start=instants, days=st.integers(0, 9_000))
 def test_rules_follow_the_calendar_of_dateutil(text, start, days):
     after = start + timedelta(days=days)
     found = Trigger(rrule=text).instants(after, zone=zone_of("UTC"), start=start)

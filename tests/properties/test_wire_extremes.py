@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
 from types import UnionType
 from typing import Annotated, Any
 
@@ -17,8 +18,11 @@ import msgspec
 import pytest
 from backlogs import START, incomparable_origins, placed
 from consumer_records import record
+from fakes import ManualClock, MemoryPublisher
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_signals import MemorySignals
+from memory_summaries import MemorySummaries
 from msgspec import inspect
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,9 +36,11 @@ from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import SubmissionError, UnreadableRecordError
 from pop_stream.model.events import codec
 from pop_stream.model.events.lifecycle import AgendaAccepted, LifecycleEvent
+from pop_stream.model.events.occasions import OccasionEvent, ScheduleEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
 from pop_stream.model.events.record_splitting import readable_events
+from pop_stream.model.events.rules import RuleActed, RuleState
 from pop_stream.model.events.scheduling import (
     AttemptStop,
     Command,
@@ -48,12 +54,16 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.json_types import EARLIEST_INSTANT, LATEST_INSTANT
 from pop_stream.model.retry import MAX_PAUSE_S, Backoff
+from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import TEMPLATE_CALL, TEMPLATE_RUN
 from pop_stream.policy.fairness.flow import Share
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.insight_scheduler import InsightScheduler
 from pop_stream.policy.lifecycle.fold import fold_all
+from pop_stream.policy.schedules.keeper import ScheduleKeeper
 from pop_stream.relay.relay import ordered, restart_pages, split_to_fit, translate
+from pop_stream.rollup.rule_actions import RuleActions
+from pop_stream.settings import Settings
 
 INSTANTS = [
     "0001-01-01T00:00:00Z",
@@ -97,7 +107,17 @@ WIRES = {
     "poll-demand": Wire(PollDemandEvent, codec.decode_poll_demand),
     "deliveries": Wire(DeliveryEvent, codec.decode_delivery),
     "quota-usage": Wire(UsageEvent, codec.decode_usage),
+    "occasions": Wire(OccasionEvent, codec.decode_occasion),
+    "schedule-events": Wire(ScheduleEvent, codec.decode_schedule_events),
+    "timekeeper": Wire(ScheduleState, codec.decode_schedule_state),
+    "rule-states": Wire(RuleState, codec.decode_rule_state),
+    "rule-actions": Wire(RuleActed, codec.decode_rule_action),
 }
+
+
+def test_every_decoder_of_a_record_is_held_to_its_extremes():
+    decoders = {one for name, one in vars(codec).items() if name.startswith("decode_")}
+    assert decoders == {wire.decode for wire in WIRES.values()}
 
 
 SCALARS = {
@@ -276,6 +296,35 @@ def test_every_readable_event_of_the_scheduler_is_applied():
             with_agenda = scheduler()
             with_agenda.place([placed("a")], NOW)
             run_on(with_agenda, one)
+
+
+def test_every_readable_state_and_event_of_a_schedule_is_carried_on():
+    submission = {"customer_id": "acme", "operations": AGENDA["operations"]}
+    schedules = [
+        Schedule.model_validate({"id": "x", "submission": submission, **one})
+        for one in (
+            {"trigger": {"every_s": 3_600}, "overlap": "buffer_all"},
+            {"trigger": {"cron": "@daily"}, "timezone": "Pacific/Apia", "jitter_s": 86_400},
+            {"trigger": {"rrule": "FREQ=MONTHLY"}, "start": "2026-01-31T00:00:00Z"},
+        )
+    ]
+    events = [one for _, one in readable(WIRES["occasions"])]
+    for schedule, (what, state) in product(schedules, readable(WIRES["timekeeper"])):
+        keeper = ScheduleKeeper()
+        keeper.load([state])
+        made = [*keeper.define({"x": schedule}, START), keeper.fire(START)]
+        made += [keeper.apply(one, offset) for offset, one in enumerate(events, 2)]
+        for row in (row for firing in made for row in firing.rows.values() if row):
+            assert codec.decode_schedule_state(codec.encode(row)) == row, what
+        for one in (one for firing in made for one in firing.occurrences):
+            assert one.body()["series"], what
+
+
+async def test_every_readable_action_of_a_rule_is_done():
+    agendas, signals = MemorySummaries(), MemorySignals()
+    actions = RuleActions(Settings(), agendas, signals, MemoryPublisher(), ManualClock(START))
+    for what, event in readable(WIRES["rule-actions"]):
+        assert await actions.do(event) in {0, 1}, what
 
 
 def test_every_readable_routed_agenda_is_placed_and_can_be_cancelled():

@@ -146,6 +146,10 @@ async def fill(api: RealApi) -> None:
         at = await _now(client)
         await client.templates.create({"id": "scan", "agenda": AGENDA})
         await client.pools.create({"id": "shared", "max_in_flight": 3})
+        await client.schedules.create(
+            {"id": "daily", "trigger": {"cron": "@daily"}, "submission": AGENDA}
+        )
+        await client.rules.create({"id": "listens", "topic": "files", "submission": AGENDA})
         await client.keys.create(["read"], customer_id="acme")
     for agenda_id in ("runs", "ended"):
         facts = {"agenda_id": agenda_id, "at": at, "insight_id": "files"}

@@ -13,10 +13,9 @@ from pydantic import BeforeValidator, Field
 
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.parameters import id_pattern, read_query
-from pop_stream.api.http.route import QueryParameter
+from pop_stream.api.http.route import QueryParameter, repeatable
 from pop_stream.api_models.commands import (
     MAX_PAYLOAD_TEST,
-    MAX_PAYLOAD_TESTS,
     PAYLOAD_TEST,
     ListedAgenda,
     ListSelection,
@@ -35,24 +34,19 @@ from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, PayloadMatch
 MAX_PAGE_SIZE: Final = 500
 """Most agendas of one page."""
 
-_IDS: Final = {
-    "type": "array",
-    "items": {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH},
-}
-_OWN_IDS: Final = {
-    "type": "array",
-    "items": {"type": "string", "pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH},
-}
-_TITLES: Final = {"type": "array", "items": {"type": "string", "maxLength": 500}}
+_ID: Final = {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH}
+_OWN_ID: Final = {"type": "string", "pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH}
+_TITLE: Final = {"type": "string", "maxLength": 500}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
+_PAYLOAD: Final = {"type": "string", "pattern": PAYLOAD_TEST, "maxLength": MAX_PAYLOAD_TEST}
 
 
-def _whole_numbers(*, most: int) -> Mapping[str, object]:
-    return {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": most}}
+def _whole_number(*, most: int) -> Mapping[str, object]:
+    return {"type": "integer", "minimum": 1, "maximum": most}
 
 
-def _enum(literal: object) -> Mapping[str, object]:
-    return {"type": "array", "items": {"enum": list(get_args(literal))}}
+def _enum(*choices: str) -> Mapping[str, object]:
+    return {"enum": [*choices]}
 
 
 def _instants(*steps: str) -> Sequence[QueryParameter]:
@@ -64,27 +58,6 @@ def _instants(*steps: str) -> Sequence[QueryParameter]:
             ("before", "before this instant"),
         )
     ]
-
-
-_MANY: Final = frozenset(
-    {
-        "ids",
-        "customer_id",
-        "insight_id",
-        "link_id",
-        "title",
-        "external_id",
-        "correlation_id",
-        "state",
-        "template_id",
-        "priority",
-        "attempt",
-        "puller_id",
-        "waiting_for",
-        "stopping",
-        "payload",
-    }
-)
 
 
 _FIELDS: Final = tuple(one.name for one in msgspec.structs.fields(ListedAgenda))
@@ -109,44 +82,36 @@ class Listing(ListSelection):
     fields: Annotated[tuple[str, ...] | None, BeforeValidator(_listed_fields)] = None
 
 
-QUERY: Final = (
-    QueryParameter("ids", "One of these.", _OWN_IDS),
-    QueryParameter("customer_id", "Of one of these customers.", _IDS),
-    QueryParameter("insight_id", "In one of these insights.", _IDS),
-    QueryParameter("link_id", "Of one of these links.", _IDS),
-    QueryParameter("title", "With one of these titles, to the letter.", _TITLES),
-    QueryParameter("external_id", "That their submitters call one of these.", _TITLES),
-    QueryParameter("correlation_id", "That one of these requests led to.", _TITLES),
-    QueryParameter(
-        "state",
-        "In one of these states.",
-        {"type": "array", "items": {"enum": [state.value for state in State]}},
-    ),
-    QueryParameter("template_id", "Made from one of these templates.", _OWN_IDS),
-    QueryParameter("priority", "With one of these priorities.", _whole_numbers(most=9)),
-    QueryParameter(
+_LISTS: Final[Sequence[tuple[str, str, Mapping[str, object]]]] = (
+    ("ids", "One of these.", _OWN_ID),
+    ("customer_id", "Of one of these customers.", _ID),
+    ("insight_id", "In one of these insights.", _ID),
+    ("link_id", "Of one of these links.", _ID),
+    ("title", "With one of these titles, to the letter.", _TITLE),
+    ("external_id", "That their submitters call one of these.", _TITLE),
+    ("correlation_id", "That one of these requests led to.", _TITLE),
+    ("state", "In one of these states.", _enum(*(one.value for one in State))),
+    ("template_id", "Made from one of these templates.", _OWN_ID),
+    ("priority", "With one of these priorities.", _whole_number(most=9)),
+    (
         "attempt",
         "In one of these attempts, by number; or ended in it.",
-        _whole_numbers(most=2**31 - 1),
+        _whole_number(most=2**31 - 1),
     ),
-    QueryParameter("puller_id", "Whose latest attempt one of these pullers has.", _TITLES),
-    QueryParameter("waiting_for", "That wait for one of these.", _enum(WaitReason)),
-    QueryParameter("stopping", "That are being stopped for one of these.", _enum(StopReason)),
-    QueryParameter(
+    ("puller_id", "Whose latest attempt one of these pullers has.", _TITLE),
+    ("waiting_for", "That wait for one of these.", _enum(*get_args(WaitReason))),
+    ("stopping", "That are being stopped for one of these.", _enum(*get_args(StopReason))),
+    (
         "payload",
         "`path=value`: an operation's payload has this value at this path, as in "
         "`customer.id=7`; of one path any value fits, of several paths all must. A page "
         "looks at the next 2,000 agendas that fit otherwise, and may be short.",
-        {
-            "type": "array",
-            "maxItems": MAX_PAYLOAD_TESTS,
-            "items": {
-                "type": "string",
-                "pattern": PAYLOAD_TEST,
-                "maxLength": MAX_PAYLOAD_TEST,
-            },
-        },
+        _PAYLOAD,
     ),
+)
+
+QUERY: Final = (
+    *(repeatable(Listing, *one) for one in _LISTS),
     *_instants("accepted", "emitted", "started", "ended"),
     QueryParameter(
         "order", "By acceptance.", {"enum": ["newest", "oldest"], "default": "newest"}
@@ -190,7 +155,7 @@ def page_of(request: web.Request, principal: Principal) -> PageRequest:
     Raises:
         InvalidError: With one issue per parameter that is not what it must be.
     """
-    listing = read_query(request, Listing, many=_MANY)
+    listing = read_query(request, Listing)
     wanted = replace(filter_of(listing, principal), payload=_payload(listing.payload))
     return PageRequest(
         wanted=wanted,

@@ -51,9 +51,6 @@ _BATCH: Final = 50
 """Letters of a command that are listed in one go; each is then read whole."""
 
 _SHOWN: Final = 20
-_MANY: Final = frozenset(
-    {"ids", "kind", "code", "customer_id", "insight_id", "agenda_id", "state"}
-)
 
 _log = structlog.get_logger()
 
@@ -83,7 +80,7 @@ class DeadLetterEndpoints:
 
     async def get_list(self, request: web.Request) -> web.Response:
         """A page of letters, newest first."""
-        listing, principal = read_query(request, _Listing, many=_MANY), principal_of(request)
+        listing, principal = read_query(request, _Listing), principal_of(request)
         wanted = _filter_of(listing, principal)
         found = await with_timeout(
             self._store.page(wanted, before=listing.before, limit=listing.limit + 1)
@@ -97,7 +94,7 @@ class DeadLetterEndpoints:
 
     async def get_reasons(self, request: web.Request) -> web.Response:
         """How many letters fit, by kind and code."""
-        selection = read_query(request, LetterSelection, many=_MANY)
+        selection = read_query(request, LetterSelection)
         wanted = _filter_of(selection, principal_of(request))
         counts = await with_timeout(self._store.reasons(wanted))
         total = sum(one.letters for one in counts)

@@ -110,7 +110,7 @@ class ScheduleEndpoints:
 
     async def get_occurrences(self, request: web.Request) -> web.Response:
         """A page of what was due, latest first; of others' work nothing is listed."""
-        chosen = read_query(request, OccurrenceSelection, many=frozenset({"state"}))
+        chosen = read_query(request, OccurrenceSelection)
         schedule, principal = await self._find(request), principal_of(request)
         whose = schedule.owner or schedule.submission.get("customer_id")
         if not principal.is_operator and whose != principal.customer_id:

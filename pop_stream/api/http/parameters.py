@@ -1,11 +1,11 @@
 """What paths and queries may hold: checked before anything is looked up by it."""
 
 import re
-from collections.abc import Set
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_origin
 
 from aiohttp import web
+from annotated_types import MaxLen
 from pydantic import BaseModel, ValidationError
 
 from pop_stream.api.http.errors import InvalidError
@@ -19,7 +19,13 @@ from pop_stream.model.ids import (
     OWN_ID_PATTERN,
     TOPIC_SAFE_PATTERN,
 )
-from pop_stream.model.validation import is_storable, issues_of, unstorable_issue
+from pop_stream.model.validation import (
+    MAX_QUERY_VALUES,
+    excess_issue,
+    is_storable,
+    issues_of,
+    unstorable_issue,
+)
 from pop_stream.policy.lifecycle.dead_letters import ID_BYTES
 
 M = TypeVar("M", bound=BaseModel)
@@ -64,13 +70,22 @@ def id_pattern(parameter: str) -> IdPattern:
     return _PATTERNS.get(parameter, _PLAIN)
 
 
-def read_query(request: web.Request, shape: type[M], *, many: Set[str] = frozenset()) -> M:
+def most_values(shape: type[BaseModel], name: str) -> int:
+    """How often a query may give the parameter that this field of a model is read from."""
+    info = shape.model_fields[name]
+    if get_origin(info.annotation) is not tuple:
+        return 1
+    stated = (one.max_length for one in info.metadata if isinstance(one, MaxLen))
+    return min(MAX_QUERY_VALUES, *stated)
+
+
+def read_query(request: web.Request, shape: type[M]) -> M:
     """A request's query, as a model.
 
     Args:
         request: Whose query.
-        shape: Of which each parameter is a field.
-        many: Parameters that may be given several times; their fields are lists.
+        shape: Of which each parameter is a field; fields that are tuples may be given as
+            often as `most_values` says.
 
     Raises:
         InvalidError: With one issue per parameter that is not what it must be.
@@ -81,7 +96,10 @@ def read_query(request: web.Request, shape: type[M], *, many: Set[str] = frozens
         for text in (name, *values):
             if not is_storable(text):
                 raise InvalidError([unstorable_issue("query", text)])
-        parameters[name] = values if name in many or len(values) > 1 else values[0]
+        most = most_values(shape, name) if name in shape.model_fields else 1
+        if 1 < most < len(values):
+            raise InvalidError([excess_issue(name, len(values), most)])
+        parameters[name] = values if most > 1 or len(values) > 1 else values[0]
     try:
         return shape.model_validate(parameters)
     except ValidationError as error:

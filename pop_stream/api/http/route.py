@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from pop_stream.api.http.access import Access, Handler
 from pop_stream.api.http.answers import JSON
+from pop_stream.api.http.parameters import most_values
 from pop_stream.model.errors import (
     LimitError,
     NotFoundError,
@@ -54,6 +57,23 @@ class QueryParameter:
     name: str
     description: str
     schema: Mapping[str, Any]
+
+
+def repeatable(
+    shape: type[BaseModel], name: str, description: str, items: Mapping[str, Any]
+) -> QueryParameter:
+    """A parameter that may be given several times: as often as its field of the model says.
+
+    Args:
+        shape: The model that `read_query` makes of the query.
+        name: Of the parameter and of its field.
+        description: For people.
+        items: JSON schema of each value.
+    """
+    most = most_values(shape, name)
+    return QueryParameter(
+        name, description, {"type": "array", "items": items, "maxItems": most}
+    )
 
 
 @dataclass(frozen=True, slots=True)

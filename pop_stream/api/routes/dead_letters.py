@@ -5,7 +5,13 @@ from typing import Final, get_args
 from pop_stream.api.dead_letters.endpoints import DeadLetterEndpoints
 from pop_stream.api.http.access import Access, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
+from pop_stream.api.http.route import (
+    READ_ERRORS,
+    QueryParameter,
+    Route,
+    RouteResponse,
+    repeatable,
+)
 from pop_stream.api.owners import Owners
 from pop_stream.api_models.dead_letters import (
     LETTER_ID_PATTERN,
@@ -16,6 +22,7 @@ from pop_stream.api_models.dead_letters import (
     LetterCommandResult,
     LetterRequest,
     LetterResult,
+    LetterSelection,
     ReasonList,
 )
 from pop_stream.model.errors import RateLimitError, UnavailableError
@@ -26,24 +33,21 @@ from pop_stream.policy.lifecycle.dead_letters import LetterKind, LetterState
 _ID: Final = {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH}
 _OWN_ID: Final = {"type": "string", "pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
-
-
-def _many(name: str, description: str, items: dict[str, object]) -> QueryParameter:
-    return QueryParameter(name, description, {"type": "array", "items": items})
-
-
-_FILTER: Final = (
-    _many("ids", "One of these.", {"type": "string", "pattern": LETTER_ID_PATTERN}),
-    _many("kind", "Of one of these kinds.", {"enum": [*get_args(LetterKind)]}),
-    _many("code", "With one of these codes.", {"type": "string", "maxLength": 100}),
-    _many("customer_id", "Of one of these customers.", _ID),
-    _many("insight_id", "Of one of these insights.", _ID),
-    _many("agenda_id", "About one of these agendas.", _OWN_ID),
-    _many(
+_LISTS: Final = (
+    ("ids", "One of these.", {"type": "string", "pattern": LETTER_ID_PATTERN}),
+    ("kind", "Of one of these kinds.", {"enum": [*get_args(LetterKind)]}),
+    ("code", "With one of these codes.", {"type": "string", "maxLength": 100}),
+    ("customer_id", "Of one of these customers.", _ID),
+    ("insight_id", "Of one of these insights.", _ID),
+    ("agenda_id", "About one of these agendas.", _OWN_ID),
+    (
         "state",
         "In one of these states; `open` if left out.",
         {"enum": [*get_args(LetterState)]},
     ),
+)
+_FILTER: Final = (
+    *(repeatable(LetterSelection, *one) for one in _LISTS),
     QueryParameter("from_at", "Written at this instant or later.", _INSTANT),
     QueryParameter("before_at", "Written before this instant.", _INSTANT),
 )

@@ -61,6 +61,7 @@ from pop_stream.model.errors import (
 )
 from pop_stream.model.identity import Role
 from pop_stream.model.template import TEMPLATE_CALL, TEMPLATE_RUN
+from pop_stream.model.validation import MAX_QUERY_VALUES
 
 _PLURALS: Final[Mapping[Kind, str]] = {
     "customer": "Customers",
@@ -267,7 +268,11 @@ def _filters(kind: Kind) -> tuple[QueryParameter, ...]:
     """One parameter per field; of a list, for one of its items."""
     found = []
     for name in fields_of(kind):
-        schema: dict[str, Any] = {"type": "array", "items": _filter_schema(kind, name)}
+        schema: dict[str, Any] = {
+            "type": "array",
+            "items": _filter_schema(kind, name),
+            "maxItems": MAX_QUERY_VALUES,
+        }
         found.append(
             QueryParameter(
                 name, f"Only those whose `{name}` is, or holds, one of these.", schema

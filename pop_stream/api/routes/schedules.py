@@ -6,7 +6,13 @@ from typing import Final, get_args
 from pop_stream.api.definitions.schedules import ScheduleEndpoints
 from pop_stream.api.http.access import Access, Handler, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
+from pop_stream.api.http.route import (
+    READ_ERRORS,
+    QueryParameter,
+    Route,
+    RouteResponse,
+    repeatable,
+)
 from pop_stream.api.owners import Owners
 from pop_stream.api.submissions.rules import RuleEndpoints
 from pop_stream.api_models.rules import RuleProgress, RuleSample, RuleTest
@@ -17,6 +23,7 @@ from pop_stream.api_models.schedules import (
     CommandedSchedule,
     NextInstants,
     OccurrenceList,
+    OccurrenceSelection,
     ScheduleProgress,
 )
 from pop_stream.model.identity import Role
@@ -31,10 +38,11 @@ _NUMBER: Final = QueryParameter(
 )
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 _OCCURRENCES: Final = (
-    QueryParameter(
+    repeatable(
+        OccurrenceSelection,
         "state",
         "In one of these states: of the last run, or what else became of it.",
-        {"type": "array", "items": {"enum": [*get_args(OccurrenceState)]}},
+        {"enum": [*get_args(OccurrenceState)]},
     ),
     QueryParameter("nominal_from", "At this instant or later.", _INSTANT),
     QueryParameter(

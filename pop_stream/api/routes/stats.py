@@ -4,18 +4,24 @@ from typing import Final, get_args
 
 from pop_stream.api.http.access import read_access
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.route import QueryParameter, Route, RouteResponse
-from pop_stream.api.stats.endpoints import MAX_OFFSET, MAX_PAGE_SIZE, StatsEndpoints
+from pop_stream.api.http.route import QueryParameter, Route, RouteResponse, repeatable
+from pop_stream.api.stats.endpoints import (
+    MAX_OFFSET,
+    MAX_PAGE_SIZE,
+    StatsEndpoints,
+    StatsListing,
+    UsageListing,
+)
 from pop_stream.api_models.stats import StatsPage, UsagePage
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.stats import StatsGroup
 
 _INSTANT: Final = {"type": "string", "format": "date-time"}
-_TEXTS: Final = {"type": "array", "items": {"type": "string", "maxLength": 300}}
+_TEXT: Final = {"type": "string", "maxLength": 300}
 _RANGE: Final = (
     QueryParameter("from_at", "Hours from this instant on; a day or 31 ago.", _INSTANT),
     QueryParameter("before_at", "Hours that begin before; the present if left out.", _INSTANT),
-    QueryParameter("customer_id", "Of one of these customers.", _TEXTS),
+    repeatable(UsageListing, "customer_id", "Of one of these customers.", _TEXT),
     QueryParameter(
         "limit",
         "Rows of a page.",
@@ -26,6 +32,16 @@ _RANGE: Final = (
         "`next` of the page before.",
         {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET, "default": 0},
     ),
+)
+_LISTS: Final = (
+    (
+        "group",
+        "By what rows are kept apart; hour and insight_id if left out.",
+        {"enum": [*get_args(StatsGroup)]},
+    ),
+    ("insight_id", "Of one of these insights.", _TEXT),
+    ("template_id", "Of one of these templates.", _TEXT),
+    ("operation_type", "Of one of these operation types.", _TEXT),
 )
 
 
@@ -44,14 +60,7 @@ def _stats_route(stats: StatsEndpoints) -> Route:
         (RouteResponse("A page.", (StatsPage,)),),
         (InvalidError, UnavailableError),
         query=(
-            QueryParameter(
-                "group",
-                "By what rows are kept apart; hour and insight_id if left out.",
-                {"type": "array", "items": {"enum": [*get_args(StatsGroup)]}},
-            ),
-            QueryParameter("insight_id", "Of one of these insights.", _TEXTS),
-            QueryParameter("template_id", "Of one of these templates.", _TEXTS),
-            QueryParameter("operation_type", "Of one of these operation types.", _TEXTS),
+            *(repeatable(StatsListing, *one) for one in _LISTS),
             *_RANGE,
         ),
         access=read_access(),

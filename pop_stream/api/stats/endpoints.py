@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -32,9 +32,6 @@ MAX_SPAN: Final = timedelta(days=400)
 MAX_PAGE_SIZE: Final = 1_000
 MAX_OFFSET: Final = 1_000_000
 _TIMES: Final = frozenset({"hour", "day", "month"})
-_MANY: Final = frozenset(
-    {"group", "customer_id", "insight_id", "template_id", "operation_type"}
-)
 
 _Names = Annotated[
     tuple[Annotated[str, StringConstraints(max_length=300)], ...], Field(max_length=100)
@@ -51,14 +48,21 @@ class _Range(BaseModel):
     offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
 
 
-class _StatsListing(_Range):
-    group: Annotated[tuple[StatsGroup, ...], Field(max_length=7)] = ("hour", "insight_id")
+class StatsListing(_Range):
+    """Which sums are wanted, and which page of them."""
+
+    group: Annotated[tuple[StatsGroup, ...], Field(max_length=len(get_args(StatsGroup)))] = (
+        "hour",
+        "insight_id",
+    )
     insight_id: _Names = ()
     template_id: _Names = ()
     operation_type: _Names = ()
 
 
-class _UsageListing(_Range):
+class UsageListing(_Range):
+    """Whose usage is wanted, and which page of it."""
+
     per: Literal["day", "month", "all"] = "month"
 
 
@@ -76,7 +80,7 @@ class StatsEndpoints:
 
     async def get_stats(self, request: web.Request) -> web.Response:
         """Sums by group, a page of them."""
-        asked, principal = read_query(request, _StatsListing, many=_MANY), principal_of(request)
+        asked, principal = read_query(request, StatsListing), principal_of(request)
         groups = tuple(dict.fromkeys(asked.group))
         if len(_TIMES.intersection(groups)) > 1:
             remedy = "name one of hour, day and month"
@@ -107,7 +111,7 @@ class StatsEndpoints:
 
     async def get_usage(self, request: web.Request) -> web.Response:
         """What customers had of workers, a page of them."""
-        asked, principal = read_query(request, _UsageListing, many=_MANY), principal_of(request)
+        asked, principal = read_query(request, UsageListing), principal_of(request)
         start, end = self._range(asked, timedelta(days=31))
         times: tuple[StatsGroup, ...] = () if asked.per == "all" else (asked.per,)
         query = StatsQuery(

@@ -5,9 +5,14 @@
 - `pop.schedule-events`: what was decided about each occurrence, in frames of several schedules.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from pop_stream.model.events.base import Count, Event, Instant, Struct
+
+NominalSecond = Annotated[int, Meta(ge=-1, le=221_845_391_999)]
+"""An instant in seconds since 1970, or the second before the first; up to the year 9000."""
 
 OccurrenceOutcome = Literal["succeeded", "failed", "cancelled", "expired"]
 ScheduleAction = Literal["trigger", "backfill", "resume"]
@@ -84,7 +89,7 @@ class OpenOccurrence(Struct, frozen=True, array_like=True):
     """An occurrence whose end matters and is not known yet; `position` is its instant."""
 
     agenda_id: str
-    position: int
+    position: NominalSecond
 
 
 NOTHING_APPLIED: Final = -1
@@ -108,13 +113,13 @@ class ScheduleState(Event, frozen=True):
     """
 
     schedule_id: str
-    position: int
-    previous: int | None = None
+    position: NominalSecond
+    previous: NominalSecond | None = None
     fired: Count = 0
     skipped: Count = 0
     missed: Count = 0
     failures: Count = 0
     is_paused: bool = False
     open: tuple[OpenOccurrence, ...] = ()
-    waiting: tuple[int, ...] = ()
-    applied: int = NOTHING_APPLIED
+    waiting: tuple[NominalSecond, ...] = ()
+    applied: Annotated[int, Meta(ge=NOTHING_APPLIED, le=2**63 - 1)] = NOTHING_APPLIED

@@ -5,11 +5,12 @@
 - `pop.rule-states`, compacted: what became of a rule's records, as whoever reads them says.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from pop_stream.model.events.base import Count, Event, Instant
+from pop_stream.model.signal import MAX_KEEP_S
 
 POSITION_HEADER: Final = "pop-position"
 """Of an end: the partition of `pop.agenda-events` where it was reported, `/`, and its position
@@ -58,7 +59,7 @@ class SignalGiven(Event, frozen=True):
     at: Instant
     customer_id: str
     name: str
-    keep_s: float
+    keep_s: Annotated[float, Meta(ge=0, le=MAX_KEEP_S)]
     payload: Raw | UnsetType = UNSET
 
 

@@ -241,7 +241,7 @@ class Attempts:
             return
         due = now + backlog.pause_s(record.ref, record.attempt + 1, why)
         resolved = known.resolved if why == "lost" else ()
-        overrides = replace(known, due=due, why=why, resolved=resolved)
+        overrides = replace(known, due=due, why=why, resolved=resolved, woken=False)
         self._go_on(record, overrides, message, now)
 
     def _defer(self, record: AgendaRecord, settlement: Settlement, now: float) -> None:
@@ -251,7 +251,9 @@ class Attempts:
         has come to the next attempt has it; and the same operation may wait once more.
         """
         known = record.overrides or NO_OVERRIDES
-        until = now if settlement.until is None else settlement.until.timestamp()
+        until = now
+        if settlement.until is not None and not known.woken:
+            until = settlement.until.timestamp()
         overrides = replace(
             known,
             due=min(max(until, now + MIN_DEFERRAL_S), now + MAX_DEFERRAL_S),
@@ -259,6 +261,7 @@ class Attempts:
             deferrals=known.deferrals + 1,
             waiting_since=known.waiting_since or now,
             resolved=(),
+            woken=False,
         )
         self._go_on(record, overrides, settlement.message, now)
 

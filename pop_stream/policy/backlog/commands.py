@@ -164,7 +164,8 @@ class BacklogCommands:
         """An operation waits no more: what waited for it is ready, unless it is held.
 
         The next attempt is given its name, so that it begins with what was decided. One whose
-        attempt is out goes on when that has ended. What is said of an older attempt the summary
+        attempt is out goes on when that has ended, without the wait that it may end with: it
+        cannot know of what was decided meanwhile. What is said of an older attempt the summary
         does not apply either: if the operation waits still, that is said again.
         """
         backlog = self._backlog
@@ -179,8 +180,11 @@ class BacklogCommands:
             backlog.ready(ref, attempt, overrides)
             backlog.outbox.ready(command.agenda_id, attempt, now)
         else:
-            is_due = state == HELD and known.why == "not_yet"
-            backlog.set_overrides(ref, replace(overrides, due=0.0) if is_due else overrides)
+            if state == HELD and known.why == "not_yet":
+                overrides = replace(overrides, due=0.0)
+            elif backlog.index.in_flight_record(ref) is not None:
+                overrides = replace(overrides, woken=True)
+            backlog.set_overrides(ref, overrides)
         return True
 
     def _fail(self, ref: int, command: Command, now: float) -> bool:

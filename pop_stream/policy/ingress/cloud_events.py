@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from pop_stream.model.errors import Issue, SubmissionError
-from pop_stream.model.validation import shorten
+from pop_stream.model.validation import is_storable, shorten, unstorable_issue
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -175,6 +175,8 @@ def _check(attributes: Attributes) -> None:
 
 def _issue(name: str, text: str) -> Issue | None:
     remedy = ""
+    if not is_storable(name + text):
+        return unstorable_issue(ascii(shorten(name))[1:-1], text)
     if not _NAME.fullmatch(name):
         remedy = "is no attribute; names have lower-case letters and digits only"
     elif len(text) > MAX_ATTRIBUTE_LENGTH:

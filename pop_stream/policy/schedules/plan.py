@@ -35,6 +35,10 @@ MAX_BACKFILL: Final = 1_000
 MAX_COUNTED: Final = 1_000
 """Most occurrences before the catch-up window that are looked at, to count them."""
 
+MAX_LOOKED_AT: Final = 10_000
+"""About as many late occurrences are looked at, the last ones, of which `MAX_CATCH_UP` at most
+are made up for; so one decision takes some milliseconds, however long the catch-up window."""
+
 MAX_REPORTED: Final = 100
 """Most occurrences of one decision of which it is reported that they were passed over; the last
 ones. Of earlier ones there is only the count."""
@@ -234,7 +238,8 @@ def _pass_over(
 ) -> tuple[Sequence[datetime], datetime]:
     """Those that were due before the catch-up window, and after which instant to go on."""
     after = nominal_of(state.position)
-    window = now - timedelta(seconds=schedule.catch_up_s + schedule.jitter_s)
+    catch_up_s = min(schedule.catch_up_s, MAX_LOOKED_AT * schedule.trigger.gap_s)
+    window = now - timedelta(seconds=catch_up_s + schedule.jitter_s)
     if after >= window:
         return (), after
     missed: list[datetime] = []

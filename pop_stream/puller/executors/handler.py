@@ -219,7 +219,7 @@ class _Watch(Generic[S]):
 
     async def _read_progress(self) -> None:
         """Take up what the program says of itself, as JSON lines with `percent`."""
-        with suppress(ExecutorUnavailableError):
+        with suppress(ExecutorUnavailableError, OverflowError):  # a percent of 400 digits
             for line in reversed((await self._executor.logs_tail(self.name)).splitlines()):
                 said = _json_line(line)
                 percent = said.get("percent") if isinstance(said, dict) else None

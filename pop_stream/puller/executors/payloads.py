@@ -5,7 +5,7 @@ Quantities of resources are written as Kubernetes writes them.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Annotated, Final
@@ -36,6 +36,9 @@ Resources = dict[ResourceName, Quantity]
 """By name: `cpu`, `memory`, or others of the executor's such as `nvidia.com/gpu`."""
 
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")]
+
+LEAST: Final[Mapping[str, str]] = {"cpu": "1m", "memory": "1Mi"}
+"""What a run is given at least of these: executors take nothing for no limit at all."""
 
 LEAST_SIZE: Final = 0.001
 """Nothing that runs is free."""
@@ -71,10 +74,10 @@ def size_of(resources: Mapping[str, str], worker: Mapping[str, str]) -> float:
 
 
 def check_within(field: str, asked: Mapping[str, str], most: Mapping[str, str]) -> None:
-    """Check that no more is asked for than the operator lets one run have.
+    """Check that no more is asked for than the operator lets one run have, and not nothing.
 
     Raises:
-        FinalError: Naming the first that is more, or that the operator does not name.
+        FinalError: Naming the first that is more or less, or that the operator does not name.
     """
     for name, quantity in asked.items():
         if name not in most:
@@ -85,6 +88,10 @@ def check_within(field: str, asked: Mapping[str, str], most: Mapping[str, str]) 
             raise FinalError(msg)
         if amount(quantity) > amount(most[name]):
             msg = f"payload.{field}.{name} = {quantity!r}: a run has at most {most[name]} here"
+            raise FinalError(msg)
+        least = LEAST.get(name, "0")
+        if amount(quantity) < amount(least):
+            msg = f"payload.{field}.{name} = {quantity!r}: a run has at least {least}"
             raise FinalError(msg)
 
 
@@ -98,6 +105,19 @@ def check_image(image: str, allowed: Sequence[str]) -> None:
         known = ", ".join(allowed) or "none"
         msg = f"payload.image = {image!r}: may not be run here; allowed: {known}"
         raise FinalError(msg)
+
+
+def check_variables(names: Iterable[str], allowed: Sequence[str]) -> None:
+    """Check that a payload may set variables of these names.
+
+    Raises:
+        FinalError: Naming the first that matches none of the operator's patterns.
+    """
+    for name in names:
+        if not any(fnmatchcase(name, one) for one in allowed):
+            known = ", ".join(allowed) or "none"
+            msg = f"payload.env.{name}: may not be set here; allowed: {known}"
+            raise FinalError(msg)
 
 
 def check_seconds(asked: int | None, most: int) -> int:

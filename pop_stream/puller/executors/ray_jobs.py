@@ -28,6 +28,7 @@ from pop_stream.puller.executors.payloads import (
     Resources,
     amount,
     check_seconds,
+    check_variables,
     check_within,
     environment,
     size_of,
@@ -107,11 +108,15 @@ class RayRules:
         most: The most that one run may ask for.
         worker: What counts as one worker; see `payloads.size_of`.
         max_seconds: How long a run may take at most, and takes unless its payload says less.
-        runtime_env: Of every job, such as its `working_dir`; a payload adds variables only.
+        variables: Patterns of names of variables that payloads may set. By some, such as
+            PYTHONPATH, a payload would run what is not among the commands and functions.
+        runtime_env: Of every job, such as its `working_dir`; a payload adds such variables,
+            and changes none of these.
     """
 
     commands: Sequence[str] = ()
     functions: Sequence[str] = ()
+    variables: Sequence[str] = ()
     resources: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1"})
     most: Mapping[str, str] = field(default_factory=lambda: {"cpu": "8", "memory": "32Gi"})
     worker: Mapping[str, str] = field(default_factory=lambda: WORKER)
@@ -132,6 +137,7 @@ class RayRules:
             self._check_function(found.function)
         else:
             self._check_command(found.command)
+        check_variables(found.env, self.variables)
         check_within("resources", found.resources, self.most)
         seconds = check_seconds(found.max_seconds, self.max_seconds)
         resources = {**self.resources, **found.resources}
@@ -170,7 +176,7 @@ class RayRules:
             "submission_id": name,
             "entrypoint": f'echo "{_STARTED}$(date +%s.%N)"; {shlex.join(program)}',
             **{f"entrypoint_{resource}": value for resource, value in asked.items()},
-            "runtime_env": {**self.runtime_env, "env_vars": {**own, **variables}},
+            "runtime_env": {**self.runtime_env, "env_vars": {**variables, **own}},
             "metadata": {
                 INSTALLATION: installation,
                 KEY: identity.key,

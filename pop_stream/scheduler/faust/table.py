@@ -98,6 +98,10 @@ class FaustReadyTable:
         """Wait until rows cannot be sent any more, and raise why; the process must end then."""
         await self._changelog_writer.wait_failed()
 
+    async def close(self) -> None:
+        """Send no more rows; called once, when the agent has ended."""
+        await self._changelog_writer.close()
+
     def assign(self, partitions: Set[int]) -> None:
         """Called after each rebalance with all partitions that are this process's now.
 

@@ -242,6 +242,7 @@ class Scheduler:
             _log.error("scheduler.failed", exc_info=error)
         await self._release(self._ownership.partitions)
         await self._stop_faust()
+        await self._table.close()
         return errors
 
     async def _start_faust(self) -> None:

@@ -114,6 +114,18 @@ class ChangelogWriter:
             self._progress.clear()
             await self._progress.wait()
 
+    async def close(self) -> None:
+        """Send nothing more; the next owner makes again what was not acknowledged.
+
+        Called once, when no row is put any more. Rows of partitions that are not this
+        process's wait to be sent, and would wait for ever.
+        """
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
     def drop(self, partition: int) -> None:
         """Drop the unsent rows of a partition that was revoked."""
         self._unsent = [one for one in self._unsent if one.partition != partition]

@@ -1,5 +1,8 @@
 """The document and what is served say the same."""
 
+import re
+from urllib.parse import urlencode
+
 import pytest
 import pytest_asyncio
 from aiohttp import web
@@ -12,6 +15,7 @@ from referencing.jsonschema import DRAFT202012
 from pop_stream.api.app import create_app
 from pop_stream.model.identity import ANYONE
 from pop_stream.model.revisions import Author, put
+from pop_stream.model.schedule import Schedule
 from pop_stream.model.template import AgendaTemplate
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
@@ -25,8 +29,11 @@ async def api():
         opened.summaries.put(summary("done", state=State.SUCCEEDED))
         opened.summaries.put(Summary(agenda_id="refused", state=State.REFUSED))
         template = AgendaTemplate(id="fetch", agenda=agenda(customer_id="beta"))
+        schedule = Schedule.model_validate(
+            {"id": "x", "trigger": {"every_s": 60}, "submission": agenda(customer_id="beta")}
+        )
         await opened.store.change(
-            [put(template)], Author(principal=ANYONE, request_id="fixture")
+            [put(template), put(schedule)], Author(principal=ANYONE, request_id="fixture")
         )
         yield opened
 
@@ -185,3 +192,39 @@ async def test_the_document_asks_for_a_token_only_where_the_api_does(auth, asked
         _, document = await api.get("/openapi.json")
     validate(document)
     assert document["security"] == asked
+
+
+LETTER_ID = "0" * 20
+SAMPLES = {"string": "x", "integer": "1", "number": "1", "boolean": "true"}
+
+
+def sample_of(name, items):
+    """A value of a list in a query, as short as there is one."""
+    items = items.get("anyOf", [items])[0]
+    if "enum" in items:
+        return items["enum"][0]
+    if items.get("format") == "date-time":
+        return "2026-01-01T00:00:00Z"
+    odd = {"payload": "x=1", "ids": LETTER_ID, "group": "hour"}
+    return odd.get(name) or SAMPLES[items["type"]]
+
+
+async def test_every_list_in_a_query_states_its_limit_and_is_held_to_it(api):
+    _, document = await api.get("/openapi.json")
+    tried = 0
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            for one in operation["parameters"]:
+                if one["schema"].get("type") != "array":
+                    continue
+                name, most = one["name"], one["schema"].get("maxItems")
+                assert method == "get", (path, name)
+                assert most, f"{path}: {name} has no maxItems"
+                value = sample_of(name, one["schema"]["items"])
+                url = re.sub(r"{\w+}", "x", path)
+                for times, is_refused in ((most, False), (most + 1, True)):
+                    _, said = await api.get(f"{url}?{urlencode([(name, value)] * times)}")
+                    refused = [issue["field"] for issue in said.get("issues", ())]
+                    assert refused == [name] * is_refused, (path, name, times, said)
+                tried += 1
+    assert tried > 100

@@ -336,3 +336,23 @@ async def test_a_row_that_cannot_be_sent_for_good_ends_the_wait_for_that_and_not
         rows
     )  # a later row must not stand in a changelog without the first
     assert len(brokers.lots) == 1
+
+
+@pytest.mark.parametrize("holds_up", ["owner", "brokers", "linger"])
+async def test_nothing_is_left_of_a_table_that_is_closed(rows, brokers, sure, holds_up):
+    if holds_up == "owner":
+        sure.clear()  # it was frozen, say, and others may have its partition
+    before = asyncio.all_tasks()
+    rows.put("3/page/a", b"1")
+    if holds_up != "linger":
+        rows.send_now()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) > len(before)
+    async with within(5):
+        await rows.close()
+    assert asyncio.all_tasks() == before
+    sent = len(brokers.lots)
+    later = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.1, later.set)  # longer than rows linger
+    await later.wait()
+    assert len(brokers.lots) == sent

@@ -113,8 +113,18 @@ class JobRules:
         return job.model_copy(update=filled)
 
     def size(self, job: JobPayload) -> float:
-        """How many workers' worth it may take: by the larger of request and limit."""
-        return max(size_of(job.resources, self.worker), size_of(job.limits, self.worker))
+        """How many workers' worth it may take: by the larger of request and limit.
+
+        Of what has no limit it may take more than it asks for, and so counts for as much as
+        a run that asks for nothing, at least.
+        """
+        unlimited = {
+            name: quantity
+            for name, quantity in self.resources.items()
+            if name not in job.limits
+        }
+        parts = (job.resources, job.limits, unlimited)
+        return max(size_of(part, self.worker) for part in parts)
 
 
 def manifest(

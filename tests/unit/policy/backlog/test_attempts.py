@@ -1105,6 +1105,20 @@ def test_an_operation_that_waits_once_more_is_woken_once_more(end):
     assert one.index.overrides(ref).resolved == ("paid",)
 
 
+def test_what_was_decided_while_an_attempt_was_out_is_not_waited_for_after_it():
+    """The attempt was emitted before, so it waits for that still; the one after it does not."""
+    one = started(placed("a"))
+    assert one.apply_command(wants("wake", operation="paid", attempt=1), NOW)
+    one.settle(deferred("a", after=4_000), NOW)
+    assert one.commands.due_at == NOW + MIN_DEFERRAL_S
+    one.apply_due(NOW + MIN_DEFERRAL_S)
+    [chosen] = one.choose(1, NOW + MIN_DEFERRAL_S)
+    one.emitted_offsets.send(chosen.ref, 0, NOW)
+    one.claim("a", 2, NOW)
+    one.settle(deferred("a", 2, after=4_000), NOW)
+    assert one.commands.due_at == NOW + 4_000, "once"
+
+
 def test_a_wake_does_not_end_the_pause_after_a_failure():
     one = started(placed("a"))
     one.settle(failed("a"), NOW)

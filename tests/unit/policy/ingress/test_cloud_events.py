@@ -151,6 +151,50 @@ def test_what_is_no_object_is_no_event(whole):
         from_structured(whole, None)
 
 
+HOSTILE = (
+    "\udcff",
+    "a\0b",
+    "\ud800",
+    "\udc80\ud800",
+    "9" * 4_400,
+    "%00",
+    "%ED%A0%80",
+    "\u202e",
+)
+ATTRIBUTES = (*CONTEXT, "subject", "time", "poptemplate", "popcustomer", "datacontenttype", "x")
+
+
+@pytest.mark.parametrize("name", [*ATTRIBUTES, "\udcff", "n\0"])
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda one: ascii(one)[:20])
+def test_no_text_of_an_attribute_is_more_than_a_wrong_attribute(name, text):
+    """As aiohttp reads headers: what is no UTF-8 is a lone surrogate each byte."""
+    said = {**CONTEXT, name: text}
+    for made in (
+        lambda: from_http_headers(
+            {f"ce-{key}": one for key, one in said.items()}, b"{}", "acme"
+        ),
+        lambda: from_structured(json.dumps({**EVENT, name: text}).encode(), "acme"),
+        lambda: from_kafka(
+            [
+                (
+                    f"ce_{key}",
+                    one.encode(errors="surrogateescape" if "\udcff" in one else "replace"),
+                )
+                for key, one in said.items()
+            ],
+            b"{}",
+            "acme",
+        ),
+    ):
+        try:
+            submitted = made()
+        except SubmissionError as error:
+            shown = json.dumps([[one.field, one.value, one.message] for one in error.issues])
+            assert "\\ud" not in shown.replace("\\\\ud", "")  # can be answered, and stored
+        else:
+            json.loads(submitted.decode())
+
+
 @given(st.binary(max_size=80), st.dictionaries(st.text(max_size=8), st.binary(max_size=20)))
 def test_what_is_no_event_is_refused_and_no_fault(value, headers):
     with pytest.raises(SubmissionError, match="CloudEvent: "):

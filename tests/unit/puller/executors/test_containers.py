@@ -11,7 +11,9 @@ from pop_stream.puller.executors.containers import (
     engine_socket,
 )
 from pop_stream.puller.executors.handler import ExecutorHandler, RunLimits
+from pop_stream.puller.executors.kubernetes.jobs import JobRules
 from pop_stream.puller.executors.port import ExecutorUnavailableError, RunIdentity
+from pop_stream.puller.executors.ray_jobs import RayRules
 from pop_stream.puller.handlers.errors import FinalError, RetryableError
 
 IDENTITY = RunIdentity("a1", "render", 1)
@@ -82,6 +84,31 @@ async def test_a_container_has_no_more_than_its_operator_allows(double, executor
     for wrong in ({"image": "evil"}, {"image": "acme/x", "limits": {"cpu": "64"}}):
         with pytest.raises(FinalError):
             executor.read(wrong)
+
+
+NEARLY_NOTHING = [
+    {name: quantity}
+    for name in ("cpu", "memory")
+    for quantity in ("0", "0.0", "0m", "0Gi", "0.000000001", "0.9m")
+]
+"""What an engine or a cluster takes for no limit at all, or would be charged as nothing."""
+
+
+@pytest.mark.parametrize("asked", NEARLY_NOTHING, ids=str)
+@pytest.mark.parametrize(
+    ("rules", "field", "payload"),
+    [
+        (ContainerRules(images=["*"]), "limits", {"image": "x"}),
+        (JobRules(images=["*"]), "limits", {"image": "x"}),
+        (JobRules(images=["*"]), "resources", {"image": "x"}),
+        (RayRules(commands=["x"]), "resources", {"command": ["x"]}),
+    ],
+    ids=lambda one: type(one).__name__ if not isinstance(one, str) else one,
+)
+def test_nobody_gets_all_there_is_by_asking_for_nothing(rules, field, payload, asked):
+    (name,) = asked
+    with pytest.raises(FinalError, match=rf"payload.{field}.{name} = .* at least 1M?[im]"):
+        rules.read({**payload, field: asked})
 
 
 async def test_a_container_that_took_too_much_memory_or_time_says_so(double, executor):

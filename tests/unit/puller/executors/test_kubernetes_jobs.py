@@ -117,6 +117,8 @@ def test_a_payload_gets_what_the_operator_allows(payload, says):
         ({"cpu": "2", "memory": "16Gi"}, {}, 4.0),
         ({"cpu": "100m", "memory": "1Gi"}, {"cpu": "4"}, 4.0),
         ({}, {"memory": "8Gi"}, 2.0),
+        ({"cpu": "1m", "memory": "1Mi"}, {}, 0.5),
+        ({"cpu": "1m", "memory": "1Mi"}, {"cpu": "10m", "memory": "40Mi"}, 0.01),
     ],
 )
 def test_a_runs_size_follows_from_what_it_may_take(resources, limits, size):

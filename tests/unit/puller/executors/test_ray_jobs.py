@@ -20,6 +20,7 @@ IDENTITY = RunIdentity("a1", "render", 1)
 RULES = RayRules(
     commands=["python -m acme.render", "render"],
     functions=["acme.tasks:*"],
+    variables=["A", "RENDER_*"],
     most={"cpu": "8", "gpu": "2", "memory": "8Gi", "fast_disk": "1"},
     runtime_env={"working_dir": "s3://acme/work.zip", "env_vars": {"A": "operator", "B": "b"}},
 )
@@ -73,9 +74,10 @@ def test_a_function_is_called_as_a_task_with_its_resources():
 
 
 def test_a_payload_adds_variables_to_the_operators():
-    made = body(command=["render"], env={"A": "payload"})
+    made = body(command=["render"], env={"A": "payload", "RENDER_SCENE": "7"})
     variables = made["runtime_env"]["env_vars"]
-    assert (variables["A"], variables["B"], variables["AGENDA_ID"]) == ("payload", "b", "a1")
+    assert (variables["A"], variables["B"], variables["AGENDA_ID"]) == ("operator", "b", "a1")
+    assert variables["RENDER_SCENE"] == "7"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,8 @@ def test_a_payload_adds_variables_to_the_operators():
         ({"command": ["python", "-m", "os"]}, "may not be run here"),
         ({"function": "os:system"}, "may not be called here; allowed: acme.tasks"),
         ({"command": ["render"], "resources": {"cpu": "9"}}, "a run has at most 8 here"),
+        ({"command": ["render"], "env": {"PYTHONPATH": "x"}}, "env.PYTHONPATH: may not be set"),
+        ({"function": "acme.tasks:x", "env": {"LD_PRELOAD": "x"}}, "allowed: A, RENDER_"),
         ({"command": ["render"], "resources": {"tpu": "1"}}, "is not to be had here"),
     ],
 )
