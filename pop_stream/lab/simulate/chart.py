@@ -338,8 +338,8 @@ def _together(plot: _ChartScale, named: Sequence[ServiceCurve]) -> Mapping[int, 
     for one in range(len(named)):
         for other in range(one):
             if groups[one] is not groups[other] and _is_same(plot, named[one], named[other]):
-                apply_merge_patch = sorted([*groups[one], *groups[other]])
-                groups |= dict.fromkeys(apply_merge_patch, apply_merge_patch)
+                merged = sorted([*groups[one], *groups[other]])
+                groups |= dict.fromkeys(merged, merged)
     return groups
 
 

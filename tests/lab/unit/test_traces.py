@@ -88,14 +88,15 @@ def test_jobs_that_never_ran_are_left_out_and_counted(read):
         job(2, 0, 0, status=5),
         job(3, 0, 0, processors=0, requested_processors=0),
         job(4, 0, "-1.00"),
+        job(5, 0, -1359980917),
     ]
     ran = [
-        job(5, 0, 0),
-        job(6, 0, 9, status=5),
-        job(7, 0, 9, processors=-1, requested_processors=-1),
+        job(6, 0, 0),
+        job(7, 0, 9, status=5),
+        job(8, 0, 9, processors=-1, requested_processors=-1),
     ]
     file = read("".join([*never, *ran]))
-    assert file.skipped == 4
+    assert file.skipped == 5
     assert arrivals(file) == [(0, "1", 0), (0, "1", 9), (0, "1", 9)]
 
 
