@@ -78,7 +78,8 @@ async def test_pause_that_is_cut_short_is_charged_too(handlers):
     @handlers.handler("work")
     async def work(operation):
         failed.set()
-        raise RetryableError("not now")
+        msg = "not now"
+        raise RetryableError(msg)
 
     run = run_of(handlers, tried(backoff={"first_s": 3600.0, "most_s": 3600.0}))
     task = asyncio.create_task(run.run())
