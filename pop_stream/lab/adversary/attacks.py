@@ -104,6 +104,11 @@ ATTACKS: Final[Mapping[str, Attack]] = {
         "capped",
         "declared=0.01 ends=failed",
     ),
+    "deferring": Attack(
+        "declares a hundredth; every other attempt finds that it has to wait",
+        "always",
+        "runtime=8 declared=0.01 ends=deferred",
+    ),
     "mixed_declarations": Attack(
         "declares a hundredth, the truth and a hundred times in turn",
         "always",
