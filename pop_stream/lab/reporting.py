@@ -27,6 +27,14 @@ def duration(milliseconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
+def shortened(text: str, most: int) -> str:
+    """As much of a name as fits, in characters: both ends, as names differ in either."""
+    if len(text) <= most:
+        return text
+    end = max(0, most - 1) // 3
+    return f"{text[: max(0, most - 1 - end)]}…{text[len(text) - end :]}"
+
+
 Measure = Callable[[Callable[[str], None]], Awaitable[Mapping[str, Any]]]
 """Measures, given what prints a line of progress; returns the report."""
 

@@ -33,7 +33,7 @@ class PullerMetrics(Collector):
         self._attempts = Counter[tuple[str, str]]()
         self._operations = LabelledHistogram(
             "pop_operation_seconds",
-            "Worker-seconds of operations that ended, all their tries in an attempt together.",
+            "Worker-seconds of ended operations: all tries of an attempt and pauses.",
             ["type", "outcome"],
         )
 

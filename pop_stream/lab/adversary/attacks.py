@@ -104,6 +104,21 @@ ATTACKS: Final[Mapping[str, Attack]] = {
         "capped",
         "declared=0.01 ends=failed",
     ),
+    "deferring": Attack(
+        "declares a hundredth; every other attempt finds that it has to wait",
+        "always",
+        "runtime=8 declared=0.01 ends=deferred",
+    ),
+    "deferring_in_turns": Attack(
+        "the same with ever new types, undeclared, beside customers in a closed loop",
+        "loop",
+        "runtime=8 types=fresh declared=none ends=deferred",
+    ),
+    "deferring_capped": Attack(
+        "the same, declaring a tenth, beside customers with a cap",
+        "capped",
+        "declared=0.1 ends=deferred",
+    ),
     "mixed_declarations": Attack(
         "declares a hundredth, the truth and a hundred times in turn",
         "always",

@@ -30,6 +30,9 @@ _WAY_S: Final = 0.005
 
 _STUCK_S: Final = 0.05
 
+_LOOK_S: Final = 0.02
+"""Of an attempt that looks for something and does not find it."""
+
 State = Literal["waiting", "kept", "running", "gone"]
 """May go or is out; held, or before its next attempt; with a runner; not there."""
 
@@ -297,8 +300,9 @@ class Driver:
         self._tell(claim)
         if agenda.work.end == "lost":
             return
-        self._at(self._now + agenda.work.runtime_s, partial(self._end, agenda, emission))
-        if agenda.work.runtime_s > self._cast.heartbeat_s:
+        runtime_s = _LOOK_S if _defers(agenda.work, emission) else agenda.work.runtime_s
+        self._at(self._now + runtime_s, partial(self._end, agenda, emission))
+        if runtime_s > self._cast.heartbeat_s:
             self._at(self._now + self._cast.heartbeat_s, partial(self._beat, agenda, emission))
 
     def _beat(self, agenda: _Agenda, emission: Emission) -> None:
@@ -310,8 +314,11 @@ class Driver:
     def _end(self, agenda: _Agenda, emission: Emission) -> None:
         if agenda.runs != emission or agenda.work.end == "lost":
             return
-        self._report(agenda, emission, agenda.work.end)
-        if agenda.work.end != "retryable":
+        outcome: Outcome = "succeeded" if agenda.work.end == "deferred" else agenda.work.end
+        if _defers(agenda.work, emission):
+            outcome = "deferred"
+        self._report(agenda, emission, outcome)
+        if outcome not in {"retryable", "deferred"}:
             agenda.after = "gone"
         self._free(agenda)
 
@@ -344,6 +351,10 @@ class Driver:
         agenda.runs = None
         self._go_on(agenda, agenda.after)
         self._take(runners, matched=False)
+
+
+def _defers(work: Work, emission: Emission) -> bool:
+    return work.end == "deferred" and emission.attempt % 2 == 1
 
 
 _AFTER: Final[Mapping[NoticeKind, State]] = {

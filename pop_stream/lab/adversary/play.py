@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pop_stream.model.events.lifecycle import Action
 
-End = Literal["succeeded", "failed", "retryable", "lost"]
+End = Literal["succeeded", "failed", "retryable", "lost", "deferred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Play:
         types: Operation types: `one` of its own, `fresh` ones for each agenda, or `shared` with
             the victims.
         ends: How agendas end; `retryable` fails until no attempt is left, in `lost` the
-            pullers fall silent, `mixed` has all in turn.
+            pullers fall silent, `mixed` has all of these in turn; `deferred` looks for a moment
+            whether something is there, waits, and works in every other attempt.
         attempts: Most attempts of an agenda.
         reports: What its worker says that an agenda took, as a multiple of the truth. A search
             leaves that true: a worker is trusted by whoever gave it the right to pull.
@@ -107,7 +108,7 @@ CHOICES: Final[Mapping[str, Sequence[Any]]] = {
     "overrun": (1.0, 4.0),
     "declared": ("1", "none", "0.01", "0.1", "3", "10", "100", "absurd", "mixed"),
     "types": ("one", "fresh", "shared"),
-    "ends": ("succeeded", "failed", "retryable", "lost", "mixed"),
+    "ends": ("succeeded", "failed", "retryable", "lost", "mixed", "deferred"),
     "attempts": (1, 3, 100),
     "timing": ("always", "burst", "visits", "alone"),
     "outstanding": (2, 4, 8, 24),

@@ -42,7 +42,7 @@ from pop_stream.policy.flow_control.pool_sharing import (
 )
 from pop_stream.policy.insight_scheduler import InsightScheduler
 
-Outcome = Literal["succeeded", "failed", "retryable", "stopped"]
+Outcome = Literal["succeeded", "failed", "retryable", "stopped", "deferred"]
 
 NoticeKind = Literal["ready", "waiting", "ended", "stop"]
 
@@ -193,7 +193,7 @@ class ProductPolicy:
         """As a puller's claim."""
         claim = Claim(emission.agenda_id, emission.attempt, sync_matched=matched)
         event = InsightAttemptsReported(
-            emission.insight_id, claims=(claim,), idle=(IdleRunners("", idle),)
+            emission.insight_id, claims=(claim,), idle=(IdleRunners("", idle, insights=1),)
         )
         self._schedulers[emission.insight_id].apply(event, now)
 

@@ -12,6 +12,7 @@ from pop_stream.model.events.scheduling import (
     InsightAttemptsReported,
     RoundDecided,
     RoutedAgenda,
+    Settlement,
 )
 from pop_stream.model.ids import CustomerId
 from pop_stream.policy.fairness.cost_model import CostModel, clamp_cost
@@ -83,17 +84,22 @@ class _RecordedScheduler:
                 for settlement in settlements:
                     ended = self.out.pop(settlement.agenda_id, None)
                     if ended is not None:
-                        self._learn(ended, settlement.spent_s)
+                        self._learn(ended, settlement)
             case _:
                 pass
 
-    def _learn(self, ended: RoutedAgenda, spent_s: Mapping[str, float]) -> None:
-        self.costs.learn(ended.operation_types, spent_s)
-        if spent_s:
-            self.costs.learn_usual(ended.customer_id, clamp_cost(sum(spent_s.values())))
-        if ended.cost_s is not None and spent_s:
-            spent = sum(spent_s.values())
-            self.costs.learn_ratio(ended.customer_id, declared=ended.cost_s, spent=spent)
+    def _learn(self, ended: RoutedAgenda, settlement: Settlement) -> None:
+        spent_s, succeeded = settlement.spent_s, settlement.outcome == "succeeded"
+        if not spent_s:
+            return
+        costs, customer_id, spent = self.costs, ended.customer_id, sum(spent_s.values())
+        if succeeded:
+            costs.learn(ended.operation_types, spent_s)
+        costs.learn_usual(customer_id, clamp_cost(spent), succeeded=succeeded)
+        if ended.cost_s is not None:
+            costs.learn_ratio(
+                customer_id, declared=ended.cost_s, spent=spent, succeeded=succeeded
+            )
 
 
 def _served_of_round(

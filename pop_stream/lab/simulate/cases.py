@@ -158,9 +158,9 @@ _WIDE: Final[Mapping[ProcessorsMode, str]] = {
 def _described(file: TraceFile, processors: ProcessorsMode) -> str:
     parts = [f"{sum(map(len, file.traces.values())):,} agendas"]
     if file.wide:
-        parts.append(f"{file.wide:,} rows are of p processors, each {_WIDE[processors]}")
+        parts.append(f"rows of p processors: {file.wide:,}, each {_WIDE[processors]}")
     if file.skipped:
-        parts.append(f"{file.skipped:,} jobs that never ran are left out")
+        parts.append(f"left out, as they never ran: {file.skipped:,}")
     if file.ignored:
         parts.append(f"ignored columns: {', '.join(file.ignored)}")
     return "; ".join(parts)

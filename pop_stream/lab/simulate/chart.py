@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pop_stream.lab.fairness_metrics.service_log import REWEIGHTED, SETTLED, ServiceLog
+from pop_stream.lab.reporting import shortened
 from pop_stream.lab.simulate.trial import ScenarioComparison
 
 NAMED: Final = 7
@@ -117,7 +118,7 @@ def _sample(log: ServiceLog) -> _ServiceSamples:
             work[customer] += second
         elif kind == REWEIGHTED:
             if weights[customer] != 1 or at > begin + step:
-                name = _cut(log.customers[customer], _LABEL_MOST)
+                name = shortened(log.customers[customer], _LABEL_MOST)
                 found.marks.append((at - begin, f"{name} weighs {first:g}"))
             weights[customer] = first
     sample()
@@ -138,12 +139,7 @@ def _parts(work: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
 
 def _label(name: str, weight: float) -> str:
     more = "" if weight == 1 else f" (weight {weight:g})"
-    return _cut(name, _LABEL_MOST - len(more)) + more
-
-
-def _cut(text: str, most: int) -> str:
-    """As much of it as fits, in characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shortened(name, _LABEL_MOST - len(more)) + more
 
 
 _TICKS: Final = 6
@@ -241,7 +237,7 @@ def draw(chart: ServiceChart) -> str:
         across=max(chart.instants[-1], 1e-9),
         up=max((course.heights[-1] for course in courses), default=0.0) or 1.0,
     )
-    title = _cut(chart.title, _TITLE_MOST)
+    title = shortened(chart.title, _TITLE_MOST)
     said = f"Worker-{plot.unit_up.name}s per weight given so far; equal slopes are equal shares"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
@@ -338,8 +334,8 @@ def _together(plot: _ChartScale, named: Sequence[ServiceCurve]) -> Mapping[int, 
     for one in range(len(named)):
         for other in range(one):
             if groups[one] is not groups[other] and _is_same(plot, named[one], named[other]):
-                apply_merge_patch = sorted([*groups[one], *groups[other]])
-                groups |= dict.fromkeys(apply_merge_patch, apply_merge_patch)
+                merged = sorted([*groups[one], *groups[other]])
+                groups |= dict.fromkeys(merged, merged)
     return groups
 
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.text import Text
 
 from pop_stream.cli.output import table
@@ -16,7 +17,7 @@ from pop_stream.lab.fairness_metrics.audit import (
     wait_distribution,
 )
 from pop_stream.lab.fairness_metrics.gap import Gap
-from pop_stream.lab.reporting import duration
+from pop_stream.lab.reporting import duration, shortened
 from pop_stream.lab.simulate.sizes import CustomerTimes, SizeRow, min_run_s, size_rows
 from pop_stream.lab.simulate.trial import ScenarioComparison
 from pop_stream.model.ids import CustomerId
@@ -31,6 +32,7 @@ _MILLISECONDS: Final = 1000
 _WHOLE_RATE: Final = 10
 _WHOLE_RATIO: Final = 100
 _MIN_SIZES: Final = 2
+_NAME_LEAST: Final = 8
 _PER: Final = ((1, "s"), (60, "min"), (3_600, "h"))
 
 
@@ -225,23 +227,34 @@ def _cells(row: CustomerRow) -> list[RenderableType]:
     waits = row.waits
     spans = (waits.mean, waits.p95, waits.p99, row.fifo.p99)
     return [
-        _name(row.name),
+        _Name(row.name),
         f"{waits.count:,}",
         duration(row.served_s * _MILLISECONDS),
         *(duration(span * _MILLISECONDS) for span in spans),
     ]
 
 
-def _name(text: str) -> Text:
-    """On one line, cut where the numbers of its row need the room."""
-    return Text(text, no_wrap=True, overflow="ellipsis")
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name on one line, shortened where the numbers of its row need the room."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        yield Text(shortened(self.text, options.max_width), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        del console
+        most = min(len(self.text), options.max_width)
+        return Measurement(min(_NAME_LEAST, most), most)
 
 
 def _insights(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
     columns = ("insight", "#agendas", "#busy", "#depth", "#Jain", "#gap/bound")
     cells: list[list[RenderableType]] = [
         [
-            _name(insight),
+            _Name(insight),
             f"{one.fairness.times.started:,}",
             f"{one.fairness.utilisation(one.runners):.0%}",
             f"{one.fairness.depth}",

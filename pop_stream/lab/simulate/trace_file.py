@@ -7,7 +7,7 @@ all faults are counted, and the first ones reported.
 SWF is the Standard Workload Format, version 2.2, of the Parallel Workloads Archive: a line a
 job, 18 numbers with blanks between, -1 where unknown, comments after a semicolon. Jobs that
 never ran are left out: those without a run time, and those of 0 s that were cancelled or had no
-processor.
+processor. A run time below 0 is none: some logs have the end 0 less a start there.
 """
 
 import csv
@@ -295,7 +295,7 @@ def _is_unknown(text: str) -> bool:
 
 
 def _never_ran(fields: Sequence[str]) -> bool:
-    run_s = fields[_RUN]
+    run_s = "" if fields[_RUN].startswith("-") else fields[_RUN]
     if run_s.strip("0."):
         return False
     has_processors = bool(fields[_PROCESSORS].strip("0."))

@@ -6,9 +6,9 @@ no customer gains by it:
 - its customer may go: it is not paused, below its cap, and has a token;
 - it is as urgent as what its customer would send next, and with strict priorities as what is
   chosen;
-- its customer is not further ahead of the present than the insight's `companions` times its
-  largest agenda. So it gets part of its share sooner and no more of it; the gap bound grows by
-  as many agendas.
+- its customer, and its fairness key among the customer's, is not further ahead of the present
+  than the insight's `companions` times what it is itself taken to cost. So it gets part of its
+  share sooner and no more of it; the gap bound grows by as many agendas.
 
 What was tried before is no companion. In memory only: batches are found again in the pages.
 """

@@ -292,12 +292,14 @@ class BacklogState:
         elif record.claimed_at:
             delivered_s = clamp_cost(relayed_at - record.claimed_at)
         if delivered_s:
-            self.costs.learn_usual(customer_id, delivered_s)
+            self.costs.learn_usual(customer_id, delivered_s, succeeded=learn)
         if spent_s and learn:
             self.costs.learn(page.types[slot], spent_s)
         declared = page.declared_cost(slot)
         if declared is not None and delivered_s:
-            self.costs.learn_ratio(customer_id, declared=declared, spent=delivered_s)
+            self.costs.learn_ratio(
+                customer_id, declared=declared, spent=delivered_s, succeeded=learn
+            )
         reservation = Reservation(record.charged, record.sure)
         self.queue.settle(customer_id, page.keys[slot], reservation, delivered_s)
 

@@ -66,6 +66,10 @@ class CostModel:
     eight or so attempts, however they ended, each taken as at most eight times the mean. What
     is usual of all customers, under the empty name, stands in for a customer that is new.
 
+    An attempt that did not succeed, and took less than was expected, counts for the part of it
+    that it took: to fail at once, or to look for something and wait, says little of what the
+    work takes, and who does so often would have it begun for next to nothing.
+
     What a customer declares is multiplied by the ratio that its agendas took of what it
     declared, so a mistake of unit is mended within a dozen agendas.
 
@@ -150,26 +154,34 @@ class CostModel:
             if counts[name] and seconds >= 0:
                 self._learn_type(name, seconds / counts[name])
 
-    def learn_usual(self, customer_id: str, spent: float) -> None:
+    def learn_usual(self, customer_id: str, spent: float, *, succeeded: bool = True) -> None:
         """Learn from the worker-seconds of an attempt, however it ended."""
+        expected = self._usual_of(customer_id)
         for name in (customer_id, _ALL):
             known = self._usual.get(name)
             if known is not None:
                 sample = min(spent, known * _LARGEST_STEP)
-                self._usual[name] = clamp_cost(known + _TYPICAL_GAIN * (sample - known))
+                gain = _TYPICAL_GAIN * _part(spent, known, succeeded=succeeded)
+                self._usual[name] = clamp_cost(known + gain * (sample - known))
+            elif _part(spent, expected or DEFAULT_COST_S, succeeded=succeeded) < 1:
+                continue
             elif name == _ALL or len(self._usual) <= MAX_RATIOS:
                 self._usual[name] = clamp_cost(spent)
             else:
                 continue
             self._changed[2].add(name)
 
-    def learn_ratio(self, customer_id: str, *, declared: float, spent: float) -> None:
+    def learn_ratio(
+        self, customer_id: str, *, declared: float, spent: float, succeeded: bool = True
+    ) -> None:
         """Learn from what an agenda took, compared with what its customer declared."""
         self.overdeclared += self.is_overdeclared(declared, customer_id)
         ratio, known = clamp_cost(spent) / clamp_cost(declared), self._ratios.get(customer_id)
         if known is None and len(self._ratios) >= MAX_RATIOS:
             return
-        self._ratios[customer_id] = _moved(1.0 if known is None else known, ratio)
+        before = 1.0 if known is None else known
+        part = _part(ratio, before, succeeded=succeeded)
+        self._ratios[customer_id] = _moved(before, ratio, part)
         self._changed[1].add(customer_id)
 
     def _usual_of(self, customer_id: str) -> float | None:
@@ -193,7 +205,12 @@ class CostModel:
         self._changed[0].add(name)
 
 
-def _moved(known: float, sample: float) -> float:
-    """A step of the mean of logarithms."""
+def _moved(known: float, sample: float, part: float = 1.0) -> float:
+    """A step of the mean of logarithms, or a part of one."""
     sample = min(max(sample, known / _LARGEST_STEP), known * _LARGEST_STEP)
-    return known * exp2(_GAIN * log2(sample / known))
+    return known * exp2(part * _GAIN * log2(sample / known))
+
+
+def _part(took: float, expected: float, *, succeeded: bool) -> float:
+    """How much an attempt counts of a whole one."""
+    return 1.0 if succeeded else min(1.0, took / expected)

@@ -236,6 +236,18 @@ class CustomerQueue:
         self._reserve(key, reservation)
         self._tidy(number, key)
 
+    def ahead_of_present(self, entry: int, key: str) -> float:
+        """Worker-seconds by which the key of a waiting entry is ahead of where others join.
+
+        Without what was declared beyond the usual; 0 if no other key waits in its group.
+        """
+        group = self._groups[self._group(entry)]
+        first = group.turns.first() if len(group.lanes) > 1 else None
+        if first is None:
+            return 0.0
+        present = self._keys[first[1]].account.present(self.present, _EQUAL)
+        return self._keys[key].account.sure_position(_EQUAL) - present
+
     def replace(self, key: str, before: Reservation, after: Reservation) -> None:
         """An agenda that is out counts as more than before."""
         account = self._keys[key].account

@@ -197,20 +197,24 @@ class FairQueue:
             key: Its fairness key.
             estimate: What it is taken to cost.
             level: Of urgency of what was picked in turn.
-            most: How many of its largest agendas its customer may be ahead of the present.
+            most: How many agendas of this size its customer, and its key within the customer,
+                may be ahead of the present. Of this size and not of its largest: one of an hour
+                would let its customer take hours of short ones before the others.
         """
-        flow = self.flow(customer_id)
-        if not self._may_accompany(flow, entry, level, most):
+        flow, reservation = self.flow(customer_id), self.reservation(estimate)
+        ahead_s = most * reservation.sure / MICROSECONDS
+        if not self._may_accompany(flow, entry, level, ahead_s):
+            return None
+        if flow.customer_queue.ahead_of_present(entry, self._key(key)) > ahead_s:
             return None
         self.companions = max(self.companions, most)
-        reservation = self.reservation(estimate)
         flow.customer_queue.pop_out_of_turn(entry, self._key(key), reservation)
         if flow.share.rate_per_s is not None:
             flow.consume_token(self.now)
             self._eligible.limit(flow, self.now)
         return self._emit(flow, ref_in(entry), reservation)
 
-    def _may_accompany(self, flow: Flow, entry: int, level: int, most: int) -> bool:
+    def _may_accompany(self, flow: Flow, entry: int, level: int, ahead_s: float) -> bool:
         if not flow.is_eligible or flow.level != level:
             return False
         _, head = self._eligible.urgency_and_head(flow, self.now)
@@ -221,8 +225,7 @@ class FairQueue:
             return False
         if self.algorithm.by_age:
             return True
-        ahead = flow.sure_position - self.present(level)
-        return ahead <= most * flow.largest_s / flow.weight
+        return flow.sure_position - self.present(level) <= ahead_s / flow.weight
 
     def reservation(self, estimate: Estimate) -> Reservation:
         """What an agenda of these estimates counts as."""

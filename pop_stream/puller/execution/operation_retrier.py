@@ -1,7 +1,8 @@
 """Tries one operation as often as it allows, within one attempt, and encodes its result.
 
 A try that fails is repeated at the point of failure, after a pause that grows; the
-operations that ended before it do not run again.
+operations that ended before it do not run again. The attempt keeps its runner meanwhile, so
+its customer is charged for the pauses too: who asks for long ones would have runners for free.
 """
 
 import asyncio
@@ -170,7 +171,11 @@ class OperationRetrier:
         pause_s = backoff.pause_s(
             one.tries, seed=f"{self.attempt_context.agenda_id}/{operation.name}"
         )
-        return not await wait_until_set(self.is_over, pause_s)
+        one.begin()
+        try:
+            return not await wait_until_set(self.is_over, pause_s)
+        finally:
+            one.pause()
 
 
 def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Diagnostic:

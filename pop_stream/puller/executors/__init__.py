@@ -26,9 +26,10 @@ is cancelled. `orphans.OrphanCollector` ends what nobody was there to cancel. An
 is away is waited for, for a bounded time.
 
 A run is charged for the seconds its program took, times its size in workers, which follows from
-the resources it was given and not from what the customer says. What waits in the executor is
-not charged. How many runs an executor holds is the insight's `max_in_flight`; `capacity` lowers
-it by reports of health while the executor holds fewer.
+the resources it was given and not from what the customer says. One that was pending and never
+started is charged the time for which it was; what waits in a queue of the executor's own, or
+starts in the end, is not charged for its wait. How many runs an executor holds is the insight's
+`max_in_flight`; `capacity` lowers it by reports of health while the executor holds fewer.
 
 Start with `handler.ExecutorHandler.__call__`.
 """

@@ -127,6 +127,7 @@ class _Watch(Generic[S]):
         self._percent = 0.0
         self._progress_message = ""
         self._charged_until = _charged_before(call)
+        self._pending_s = 0.0
         self.name = ""
         self.size = 1.0
 
@@ -192,8 +193,9 @@ class _Watch(Generic[S]):
                 pause_s = _FIRST_POLL_S
             self._status, now_s = status, monotonic()
             pending_since = pending_since if status.state == "pending" else now_s
+            self._pending_s = now_s - pending_since
             stuck_since = (stuck_since or now_s) if status.is_stuck else None
-            await self._check_stuck(now_s - pending_since, now_s - (stuck_since or now_s))
+            await self._check_stuck(now_s - (stuck_since or now_s))
             if status.state == "running" and now_s >= progress_at:
                 progress_at = now_s + self._limits.progress_s
                 await self._read_progress()
@@ -201,10 +203,10 @@ class _Watch(Generic[S]):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * _POLL_GROWTH, self._limits.poll_s)
 
-    async def _check_stuck(self, pending_s: float, stuck_s: float) -> None:
+    async def _check_stuck(self, stuck_s: float) -> None:
         status, limits = self._status, self._limits
         is_stuck = status.is_stuck and stuck_s >= limits.stuck_s
-        if not is_stuck and pending_s < limits.pending_s:
+        if not is_stuck and self._pending_s < limits.pending_s:
             return
         self._note_end("")
         await self._cancel()
@@ -286,8 +288,14 @@ class _Watch(Generic[S]):
             await self._executor.cancel(self.name)
 
     def charge(self) -> None:
-        """Charge what the run took until now, times its size, in place of the call's time."""
-        self._call.charge(self._seconds(self._charged_until) * self.size)
+        """Charge what the run took until now, times its size, in place of the call's time.
+
+        One that never started kept its place among the insight's: it is charged the time for
+        which it was pending, or who asks for an image that does not exist has places for free.
+        """
+        is_started = self._status.started_at is not None
+        ran_s = self._seconds(self._charged_until) * self.size
+        self._call.charge(ran_s if is_started else self._pending_s)
 
     def _seconds(self, since: datetime | None) -> float:
         status = self._status

@@ -88,14 +88,15 @@ def test_jobs_that_never_ran_are_left_out_and_counted(read):
         job(2, 0, 0, status=5),
         job(3, 0, 0, processors=0, requested_processors=0),
         job(4, 0, "-1.00"),
+        job(5, 0, -1359980917),
     ]
     ran = [
-        job(5, 0, 0),
-        job(6, 0, 9, status=5),
-        job(7, 0, 9, processors=-1, requested_processors=-1),
+        job(6, 0, 0),
+        job(7, 0, 9, status=5),
+        job(8, 0, 9, processors=-1, requested_processors=-1),
     ]
     file = read("".join([*never, *ran]))
-    assert file.skipped == 4
+    assert file.skipped == 5
     assert arrivals(file) == [(0, "1", 0), (0, "1", 9), (0, "1", 9)]
 
 
@@ -110,7 +111,7 @@ def test_fields_of_swf_are_mapped_by_their_names(read):
     [
         (job(2, 0, 60, user=-1), "column customer (user): '' is no customer"),
         (job(2, -1, 60), "column submit_s (submit_time): '' is no number"),
-        (job(2, 0, -10), "column runtime_s (run_time): '-10' is out of range"),
+        (job(2, 0, 2e7), "column runtime_s (run_time): '20000000.0' is out of range"),
         (job(2, 0, 60, processors=2.5), "column processors: '2.5' is no count"),
         (job(2, 0, 1e6, processors=64), "column processors: 64 times 1e+06 s are over 1e+07"),
         ("2 0 -1 60\n", "4 fields where the header has 14 or more; add what is missing"),

@@ -58,6 +58,39 @@ async def test_operation_is_tried_again_until_it_succeeds(handlers):
     assert run.spent_s["work"] > 0
 
 
+async def test_pauses_between_tries_are_charged_as_they_keep_the_runner(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        if operation.tries == 1:
+            msg = "not now"
+            raise RetryableError(msg)
+        operation.charge(0.0)
+
+    backoff = {"first_s": 0.05, "most_s": 0.05, "jitter": 0.0}
+    run = run_of(handlers, tried(backoff=backoff))
+    assert await run.run() is None
+    assert run.spent_s["work"] >= 0.05
+
+
+async def test_pause_that_is_cut_short_is_charged_too(handlers):
+    failed = asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        failed.set()
+        msg = "not now"
+        raise RetryableError(msg)
+
+    run = run_of(handlers, tried(backoff={"first_s": 3600.0, "most_s": 3600.0}))
+    task = asyncio.create_task(run.run())
+    await failed.wait()
+    await asyncio.sleep(0.05)  # what is charged
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert 0.05 <= run.spent_s["work"] < 3600
+
+
 async def test_last_try_fails_the_attempt_with_every_try_on_record(handlers):
     @handlers.handler("work")
     async def work(operation):

@@ -118,6 +118,55 @@ def test_the_gap_stays_within_its_bound_whatever_is_brought_along(steps, compani
         assert one.queue.gap() <= one.queue.bound() + 1e-6
 
 
+def shares_beside_a_spark(one, owners):
+    """Parts of a flood and a victim of 8 slots that end at once, beside one spark a round.
+
+    Args:
+        one: A backlog.
+        owners: Customer and fairness key of each; flood and spark have one batch key.
+    """
+    given = {"flood": 0, "victim": 0}
+    for number in range(60):
+        for name, few in (("flood", 10), ("spark", 1), ("victim", 10)):
+            customer_id, key = owners[name]
+            more = {"fairness_key": key, "batch_key": "" if name == "victim" else "k"}
+            agendas = [f"{name}-{number}-{index}" for index in range(few)]
+            one.place([placed(agenda, customer_id, **more) for agenda in agendas])
+        for agenda in ids(one.choose(8)):
+            name, _, _ = agenda.partition("-")
+            one.settle(settled(agenda, noop=0.01 if name == "spark" else 1.0))
+            if name in given:
+                given[name] += 1
+    return {name: count / sum(given.values()) for name, count in given.items()}
+
+
+def test_one_large_agenda_lets_nobody_take_hours_of_small_ones_as_companions():
+    one = backlog(companions=10)
+    one.place([placed("hour", "a")])
+    one.choose(1)
+    one.settle(settled("hour", noop=3600.0))
+    found = shares_beside_a_spark(
+        one, {"flood": ("a", ""), "victim": ("b", ""), "spark": ("c", "")}
+    )
+    assert found["victim"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_fairness_key_gains_nothing_by_a_key_that_brings_its_agendas_along():
+    owners = {"flood": ("a", "x"), "victim": ("a", "y"), "spark": ("a", "z")}
+    found = shares_beside_a_spark(backlog(companions=10), owners)
+    assert found["victim"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_agendas_of_a_lone_key_go_together_whatever_it_was_given():
+    one = backlog(companions=5)
+    one.place([placed("a0", "a", fairness_key="x")])
+    one.choose(1)
+    one.settle(settled("a0", noop=3600.0))
+    one.place([batched(f"a{n}", fairness_key="x") for n in range(1, 6)])
+    one.place([placed("b0", "b")])
+    assert [name[0] for name in ids(one.choose(6))].count("a") == 5
+
+
 def test_a_flood_of_companions_gains_no_share():
     """B has the key of every agenda of A's, C has none: each still gets a third."""
     one = backlog(companions=10)

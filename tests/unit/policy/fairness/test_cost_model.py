@@ -221,3 +221,29 @@ def test_what_changed_is_reported_once():
     book.learn_usual("ann", 2.0)
     assert book.drain_changed() == ({"mix": 3.0}, {"ann": 1.0}, {"ann": 2.0, "": 2.0})
     assert book.drain_changed() == ({}, {}, {})
+
+
+def test_to_look_and_wait_teaches_little_of_what_the_work_takes():
+    book = CostModel()
+    for _ in range(20):
+        book.learn_usual("ann", 0.02, succeeded=False)
+        book.learn_ratio("ann", declared=8.0, spent=0.02, succeeded=False)
+        book.learn_usual("ann", 8.0)
+        book.learn_ratio("ann", declared=8.0, spent=8.0)
+    assert book.usual["ann"] == pytest.approx(8.0, rel=0.01)
+    assert book.estimate(("new",), 8.0, "ann").cost_s == pytest.approx(8.0, rel=0.05)
+
+
+def test_attempts_that_never_succeed_teach_what_they_take():
+    book = CostModel()
+    for name in ("ann", "new"):
+        for _ in range(20):
+            book.learn_usual(name, 8.0, succeeded=False)
+    assert book.usual["ann"] == book.usual["new"] == 8.0
+
+
+def test_who_only_looks_is_known_in_the_end():
+    book = CostModel(usual={"ann": 8.0})
+    for _ in range(2_000):
+        book.learn_usual("ann", 1.0, succeeded=False)
+    assert book.usual["ann"] == pytest.approx(1.0, rel=0.01)

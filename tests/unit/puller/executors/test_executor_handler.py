@@ -69,13 +69,32 @@ async def test_a_run_is_charged_for_its_seconds_times_its_size(executor):
     assert made.charged[-1] == 8.0
 
 
-async def test_what_waits_in_the_executor_is_not_charged(executor):
+async def test_what_waits_in_a_queue_of_the_executor_is_not_charged(executor):
     made = a_call({"does": "by_hand"})
     task, name = await begun(handler_of(executor), made)
+    executor.set(name, state="queued")
+    await until(lambda: "queued" in made.reports[-1][1])
     executor.set(name, state="failed", reason="Evicted")
     with pytest.raises(RetryableError, match="Evicted"):
         await task
     assert made.charged[-1] == 0.0
+
+
+@pytest.mark.parametrize("end", ["stuck", "cancelled", "failed"])
+async def test_a_run_that_never_starts_is_charged_for_the_place_it_kept(executor, end):
+    made = a_call({"does": "by_hand"})
+    task, name = await begun(handler_of(executor, stuck_s=0.05), made)
+    asked = executor.asked
+    await until(lambda: executor.asked > asked + 2)
+    if end == "stuck":
+        executor.set(name, reason="ImagePullBackOff", is_stuck=True)
+    elif end == "failed":
+        executor.set(name, state="failed", reason="DeadlineExceeded")
+    else:
+        task.cancel()
+    with pytest.raises((RetryableError, asyncio.CancelledError)):
+        await task
+    assert made.charged[-1] > (0.05 if end == "stuck" else 0.0)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ async def test_an_image_that_does_not_exist_ends_the_attempt_with_the_reason(dou
         await handler(made.call)
     double.step()
     assert double.jobs == {}
-    assert made.charged[-1] == 0.0
+    assert made.charged[-1] > 0.0  # it kept its place
 
 
 async def test_an_evicted_run_says_so_and_may_be_tried_again(double, executor):

@@ -216,7 +216,7 @@ def test_a_job_that_took_too_long_is_not_tried_again():
     assert (cluster.status.reason, cluster.status.is_retryable) == ("DeadlineExceeded", False)
 
 
-def test_a_pod_that_never_started_is_not_charged():
+def test_a_pod_that_never_started_has_no_start():
     cluster = Cluster("forever").steps(1)
     cluster.conclude(cluster.jobs["pop-1"], failed=True)
     assert cluster.status.started_at is None
