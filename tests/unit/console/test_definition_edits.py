@@ -78,15 +78,19 @@ async def test_a_change_is_shown_before_it_is_saved(api, browser):
     assert lines(text, "added")[-1] == '"max_in_flight": 7'
     assert (await stored(api)).version == 1
     assert "<script>alert" not in text
-    status, text = await browser.post(EDIT, **hidden(text, EDIT), do="save")
+    status, text = await browser.post(
+        EDIT, **hidden(text, EDIT), do="save", reason=f"Night shift {EVIL}"
+    )
     assert (status, "Saved; in force" in text) == (200, True)
     assert (await stored(api)).definition.max_in_flight == 7
+    assert api.store.authors[-1].reason == f"Night shift {EVIL}"
     assert browser.answered_at == f"{PAGE}?did=saved"
 
 
 async def test_what_was_shown_can_be_edited_further(browser):
     _, text = await browser.submit(EDIT, EDIT, content=json.dumps(CHANGED), do="preview")
-    _, text = await browser.post(EDIT, **hidden(text, EDIT), do="edit")
+    _, text = await browser.post(EDIT, **hidden(text, EDIT), do="edit", reason=EVIL)
+    assert hidden(text, EDIT)["reason"] == EVIL
     typed = re.search(r"<textarea[^>]*>(.*?)</textarea>", text, re.S)[1]
     assert json.loads(unescape(typed)) == CHANGED
 
@@ -210,9 +214,23 @@ async def test_what_a_customer_defines_is_its_own():
 
 async def test_a_definition_is_deleted_after_it_was_shown(api, browser):
     page = "/ui/definitions/customers/acme/delete"
-    status, text = await browser.submit(page, page)
+    status, text = await browser.submit(page, page, reason="It has moved away")
     assert (status, "Deleted." in text) == (200, True)
     assert await stored(api, "customer", "acme") is None
+    assert api.store.authors[-1].reason == "It has moved away"
+
+
+async def test_a_reason_that_is_too_long_names_field_and_limit(api, browser):
+    content = json.dumps(CHANGED)
+    status, text = await browser.submit(
+        EDIT, EDIT, content=content, do="save", reason="x" * 501
+    )
+    assert (status, "<code>reason</code>" in text, "500 characters" in text) == (
+        422,
+        True,
+        True,
+    )
+    assert (await stored(api)).version == 1
 
 
 async def test_what_was_changed_meanwhile_is_not_deleted(api, browser):
