@@ -24,7 +24,7 @@ from pop_stream.model.events.base import (
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import PastAttempt
-from pop_stream.ports.summaries import CallbackState
+from pop_stream.policy.lifecycle.webhooks import CallbackState
 
 
 class AgendaSummary(ResponseModel, frozen=True):

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.policy.lifecycle.states import AttemptStatus
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
+from pop_stream.policy.lifecycle.webhooks import CallbackState
 
 
 class LinkScope(NamedTuple):
@@ -39,10 +40,6 @@ class ReusableIds(NamedTuple):
 
     refused: frozenset[str]
     deleted_until: datetime | None
-
-
-CallbackState = Literal["waiting", "delivered", "exhausted"]
-"""Of a report of an agenda's end: still tried, answered with a 2xx, or given up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,6 +282,23 @@ async def test_a_dry_run_of_routing_says_how_each_insight_fared(api, browser):
     assert api.published == []
 
 
+async def test_what_was_tried_is_submitted_once_however_often_it_is_sent(api, browser):
+    page = "/ui/routing"
+    _, text = await browser.get(page)
+    sent = hidden(text, page) | {"content": json.dumps(agenda(id=None)), "do": "submit"}
+    sent["content"] = json.dumps({k: v for k, v in agenda().items() if k != "id"})
+    for _ in range(2):
+        status, _ = await browser.post(page, **sent)
+        assert (status, browser.answered_at) == (
+            200,
+            f"/ui/agendas/{sent['id']}?did=submit",
+        )
+    assert {one["agenda"]["id"] for one in api.published} == {sent["id"]}
+    wrong = sent | {"content": json.dumps(agenda(priority=0))}
+    status, text = await browser.post(page, **wrong)
+    assert (status, "priority" in text, "would be refused" in text) == (422, True, True)
+
+
 async def test_a_dry_run_begins_with_what_the_address_names(api, browser):
     template = AgendaTemplate(id="cut", agenda=agenda())
     in_force(api, templates={"cut": VersionedTemplate(template, 1)})
