@@ -320,7 +320,6 @@ async def test_a_command_that_comes_too_late_shows_the_present_state(system):
         await system.in_state("late", "cancelled")
         await page.get_by_role("button", name="Hold").click()
         await expect(page.get_by_role("alert")).to_contain_text("Not done")
-        await expect_no_violations(page)
         await expect(page.locator(".lead .state")).to_contain_text("cancelled")
 
 
