@@ -422,7 +422,7 @@ async def test_a_definition_is_changed_and_a_schedule_paused_without_javascript(
             await page.get_by_role("button", name=command, exact=True).click()
             await expect(page.locator(".lead .state")).to_contain_text(after)
         await page.get_by_role("button", name="Trigger now").click()
-        await expect(page.get_by_text("Triggered")).to_be_visible()
+        await expect(page.get_by_text("Triggered: an occurrence")).to_be_visible()
         await page.get_by_text("Backfill: submit").click()
         await page.get_by_label("First instant").fill("2026-01-01T00:00:00Z")
         await page.get_by_label("Last instant").fill("2026-01-02T00:00:00Z")
