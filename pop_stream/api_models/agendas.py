@@ -24,6 +24,7 @@ from pop_stream.model.events.base import (
 from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import PastAttempt
+from pop_stream.policy.lifecycle.webhooks import CallbackState
 
 
 class AgendaSummary(ResponseModel, frozen=True):
@@ -55,6 +56,37 @@ class AgendaSummary(ResponseModel, frozen=True):
     issues: tuple[Issue, ...]
     diagnostics: tuple[Diagnostic, ...]
     agenda: Annotated[OptionalAgenda, Meta(description="As accepted, id included.")]
+
+
+class CallbackView(ResponseModel, frozen=True):
+    """A report of an agenda's end to its customer's server: one for each end.
+
+    Attributes:
+        id: By it the receiver knows repeats: its header `webhook-id`.
+        url: Where it goes.
+        state: `waiting` is tried on; `delivered` was answered with a 2xx; `exhausted` is given
+            up, and is a dead letter.
+        tries: That were made.
+        created_at: When the agenda ended.
+        due_at: When it is tried next; null if it is not.
+        ended_at: When it was delivered or given up; null while it waits.
+        reason: Why the last try failed; empty if none did.
+    """
+
+    id: str
+    url: str
+    state: CallbackState
+    tries: int
+    created_at: Instant
+    due_at: Instant | None
+    ended_at: Instant | None
+    reason: str
+
+
+class CallbackList(ResponseModel, frozen=True):
+    """The callbacks of an agenda, newest first: at most 100."""
+
+    callbacks: list[CallbackView]
 
 
 class OperationView(ResponseModel, frozen=True):

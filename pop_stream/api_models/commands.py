@@ -22,7 +22,10 @@ MAX_PAYLOAD_TESTS: Final = 8
 MAX_FILTER_VALUES: Final = 10_000
 """Most values of one field of a filter."""
 
-Reason = Annotated[str, StringConstraints(max_length=500)]
+MAX_REASON: Final = 500
+"""Characters of a reason."""
+
+Reason = Annotated[str, StringConstraints(max_length=MAX_REASON)]
 Title = Annotated[str, StringConstraints(max_length=500)]
 Ids = Annotated[tuple[Id, ...], Field(max_length=MAX_FILTER_VALUES)]
 FilterPriority = Annotated[int, Field(ge=1, le=9), WHOLE_NUMBER]

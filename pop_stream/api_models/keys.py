@@ -117,6 +117,7 @@ class AuditEntryView(ResponseModel, frozen=True):
         id: Of the entry; newer ones have higher ids.
         customer_id: Whom the principal speaks for; null is an operator.
         request_id: The correlation id of the request; finds it in the log.
+        reason: In the words of whoever made the change; may be empty.
     """
 
     id: int
@@ -129,6 +130,7 @@ class AuditEntryView(ResponseModel, frozen=True):
     object_id: str
     before: Json
     after: Json
+    reason: str
 
 
 class AuditList(ResponseModel, frozen=True):

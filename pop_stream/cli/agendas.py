@@ -15,6 +15,8 @@ from pop_stream.cli.output import JsonFlag, console, emit, table
 from pop_stream.operations.errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pydantic import BaseModel
 
     from pop_stream.api_models.commands import (
@@ -106,6 +108,36 @@ def why(
         emit(answer)
     else:
         typer.echo(answer.why)
+
+
+@app.command()
+def callbacks(
+    agenda_id: Annotated[str, typer.Argument(metavar="ID", help="The agenda's id.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what became of the reports of an agenda's ends: delivered, waiting, given up."""
+    found = with_api(lambda client: client.callbacks(agenda_id))
+    if as_json:
+        emit({"callbacks": json.loads(msgspec.json.encode(found))})
+        return
+    columns = ("id", "state", "#tries", "next try", "ended", "why")
+    rows = [
+        [
+            one.id,
+            one.state,
+            one.tries,
+            one.due_at or "",
+            one.ended_at or "",
+            one.reason,
+            one.url,
+        ]
+        for one in found
+    ]
+    console().print(table(columns, [[str(cell) for cell in row] for row in rows]))
+
+
+def _said(at: "datetime | None") -> str:
+    return at.isoformat(timespec="seconds") if at else ""
 
 
 def _add_plain(action: str, text: str) -> None:

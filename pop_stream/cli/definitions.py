@@ -33,6 +33,7 @@ File = Annotated[
 IfVersion = Annotated[
     int | None, typer.Option(min=1, help="Refuse if it is in another version by now.")
 ]
+Reason = Annotated[str, typer.Option(help="For the audit log.")]
 Assignments = Annotated[
     list[str],
     typer.Argument(metavar="FIELD=VALUE...", help="JSON, else text; null takes it back."),
@@ -98,29 +99,37 @@ def _add_reads(app: typer.Typer, kind: str, plural: str) -> None:
 
 def _add_writes(app: typer.Typer, kind: str, plural: str) -> None:
     @app.command(help=f"Define a {kind} that is not there yet.")
-    def create(file: File) -> None:
+    def create(file: File, reason: Reason = "") -> None:
         content = read_content(file)
-        emit(_with_all(plural, lambda known: known.create(content)).content)
+        emit(_with_all(plural, lambda known: known.create(content, reason=reason)).content)
 
     @app.command(help=f"Define a {kind}, in the place of what there may be.")
-    def replace(object_id: Id, file: File, if_version: IfVersion = None) -> None:
+    def replace(
+        object_id: Id, file: File, if_version: IfVersion = None, reason: Reason = ""
+    ) -> None:
         content = read_content(file)
         made = _with_all(
-            plural, lambda known: known.put(object_id, content, if_match=if_version)
+            plural,
+            lambda known: known.put(object_id, content, if_match=if_version, reason=reason),
         )
         emit(made.content)
 
     @app.command(help=f"Change fields of a {kind}; a.b=… for one inside another.")
-    def patch(object_id: Id, fields: Assignments, if_version: IfVersion = None) -> None:
+    def patch(
+        object_id: Id, fields: Assignments, if_version: IfVersion = None, reason: Reason = ""
+    ) -> None:
         changes = nested(fields)
         made = _with_all(
-            plural, lambda known: known.patch(object_id, changes, if_match=if_version)
+            plural,
+            lambda known: known.patch(object_id, changes, if_match=if_version, reason=reason),
         )
         emit(made.content)
 
     @app.command(help=f"Delete a {kind} that nothing needs.")
-    def delete(object_id: Id, if_version: IfVersion = None) -> None:
-        _with_all(plural, lambda known: known.delete(object_id, if_match=if_version))
+    def delete(object_id: Id, if_version: IfVersion = None, reason: Reason = "") -> None:
+        _with_all(
+            plural, lambda known: known.delete(object_id, if_match=if_version, reason=reason)
+        )
 
 
 def _runs(app: typer.Typer) -> typer.Typer:

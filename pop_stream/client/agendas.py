@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.api_models.agendas import (
+    AgendaProgress,
+    AgendaSummary,
+    CallbackList,
+    CallbackView,
+    LinkView,
+    OperationView,
+)
 from pop_stream.api_models.commands import AgendaList, ListedAgenda, SelectedAgendas, Selection
 from pop_stream.api_models.queues import WhyView
 from pop_stream.api_models.submissions import (
@@ -105,6 +112,16 @@ class AgendaCalls(Calls):
         return await self._transport.read(
             OperationView, "agendas", agenda_id, "operations", name
         )
+
+    async def callbacks(self, agenda_id: str) -> Sequence[CallbackView]:
+        """What became of the reports of the agenda's ends, newest first; at most 100.
+
+        Raises:
+            NotFoundError: If there is none, or not yet.
+            ApiError: If there is no answer.
+        """
+        found = await self._transport.read(CallbackList, "agendas", agenda_id, "callbacks")
+        return found.callbacks
 
     async def why(self, agenda_id: str) -> WhyView:
         """Why the agenda is where it is, and about how long it will wait.

@@ -99,8 +99,14 @@ class DefinitionCalls(Generic[D]):
         """
         return self._defined(await self._send("GET", object_id, "versions", str(version)))
 
-    async def create(self, definition: D | Mapping[str, Any]) -> StoredDefinition[D]:
+    async def create(
+        self, definition: D | Mapping[str, Any], *, reason: str = ""
+    ) -> StoredDefinition[D]:
         """Define one that is not there yet.
+
+        Args:
+            definition: All of it, its id included.
+            reason: For the audit log; up to 500 characters.
 
         Raises:
             ApiConflictError: If there is one.
@@ -108,7 +114,9 @@ class DefinitionCalls(Generic[D]):
             ApiError: If there is no answer.
         """
         return self._defined(
-            await self._send("POST", body=to_json(definition), is_repeatable=False)
+            await self._send(
+                "POST", query=_why(reason), body=to_json(definition), is_repeatable=False
+            )
         )
 
     async def put(
@@ -118,6 +126,7 @@ class DefinitionCalls(Generic[D]):
         *,
         if_match: int | None = None,
         if_absent: bool = False,
+        reason: str = "",
     ) -> StoredDefinition[D]:
         """Define one, in the place of what there may be.
 
@@ -126,6 +135,7 @@ class DefinitionCalls(Generic[D]):
             definition: All of it; fields left out have their defaults.
             if_match: The version that it must be in.
             if_absent: Whether it must not be there.
+            reason: For the audit log; up to 500 characters.
 
         Raises:
             PreconditionError: If it is in another version, or there.
@@ -136,6 +146,7 @@ class DefinitionCalls(Generic[D]):
         answer = await self._send(
             "PUT",
             object_id,
+            query=_why(reason),
             body=to_json(definition),
             headers=headers,
             is_repeatable=not headers,
@@ -143,9 +154,20 @@ class DefinitionCalls(Generic[D]):
         return self._defined(answer)
 
     async def patch(
-        self, object_id: str, changes: Mapping[str, Any], *, if_match: int | None = None
+        self,
+        object_id: str,
+        changes: Mapping[str, Any],
+        *,
+        if_match: int | None = None,
+        reason: str = "",
     ) -> StoredDefinition[D]:
         """Change fields of one; None takes a field back to its default.
+
+        Args:
+            object_id: Its id.
+            changes: A JSON merge patch.
+            if_match: The version that it must be in.
+            reason: For the audit log; up to 500 characters.
 
         Raises:
             NotFoundError: If there is none.
@@ -157,14 +179,22 @@ class DefinitionCalls(Generic[D]):
         answer = await self._send(
             "PATCH",
             object_id,
+            query=_why(reason),
             body=to_json(changes),
             headers=headers,
             is_repeatable=if_match is None,
         )
         return self._defined(answer)
 
-    async def delete(self, object_id: str, *, if_match: int | None = None) -> None:
+    async def delete(
+        self, object_id: str, *, if_match: int | None = None, reason: str = ""
+    ) -> None:
         """Delete one that nothing needs.
+
+        Args:
+            object_id: Its id.
+            if_match: The version that it must be in.
+            reason: For the audit log; up to 500 characters.
 
         Raises:
             NotFoundError: If there is none; also if an earlier try of this call deleted it.
@@ -172,7 +202,8 @@ class DefinitionCalls(Generic[D]):
             PreconditionError: If it is in another version.
             ApiError: If there is no answer.
         """
-        await self._send("DELETE", object_id, headers=_conditions(if_match))
+        headers = _conditions(if_match)
+        await self._send("DELETE", object_id, query=_why(reason), headers=headers)
 
     async def page(
         self,
@@ -264,3 +295,7 @@ class DefinitionCalls(Generic[D]):
 def _conditions(if_match: int | None, *, if_absent: bool = False) -> dict[str, str]:
     headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
     return {**headers, "If-None-Match": "*"} if if_absent else headers
+
+
+def _why(reason: str) -> Query:
+    return [("reason", reason)] if reason else []

@@ -50,6 +50,10 @@ _SHAPES: Final[Mapping[str, str]] = {
     "paused": "‖",
     "paused_after_failures": "‖",
     "ended": "■",
+    "delivered": "✓",
+    "given_up": "✕",
+    "redriven": "↻",
+    "discarded": "⊘",
 }
 """A state has its word and a shape; its colour says nothing more."""
 

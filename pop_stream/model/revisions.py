@@ -310,14 +310,16 @@ AuditAction = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who does it, and in which request.
+    """Who does it, in which request, and why.
 
     Attributes:
         request_id: The correlation id; what the log can be searched for.
+        reason: In its own words; may be empty.
     """
 
     principal: Principal
     request_id: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

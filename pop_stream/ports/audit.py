@@ -16,6 +16,7 @@ class AuditEntry:
         entry_id: Grows with time, roughly.
         before: JSON; None if the object did not exist.
         after: JSON; None if it was deleted.
+        reason: In the words of whoever made it; may be empty.
     """
 
     entry_id: int
@@ -28,6 +29,7 @@ class AuditEntry:
     object_id: str
     before: bytes | None
     after: bytes | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.policy.lifecycle.states import AttemptStatus
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
+from pop_stream.policy.lifecycle.webhooks import CallbackState
 
 
 class LinkScope(NamedTuple):
@@ -41,6 +42,29 @@ class ReusableIds(NamedTuple):
     deleted_until: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """A report of an agenda's end to its customer's server.
+
+    Attributes:
+        webhook_id: By it the receiver knows repeats.
+        tries: That were made.
+        created_at: When the agenda ended.
+        due_at: When it is tried next; None if it is not.
+        ended_at: When it was delivered or given up; None while it waits.
+        reason: Why the last try failed; empty if none did.
+    """
+
+    webhook_id: str
+    url: str
+    state: CallbackState
+    tries: int
+    created_at: datetime
+    due_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+
+
 class SummaryReader(Protocol):
     """Reads summaries; every method raises UnavailableError while the database is away."""
 
@@ -54,6 +78,10 @@ class SummaryReader(Protocol):
 
     async def link(self, link: LinkScope) -> LinkSummary | None:
         """The roll-up of the link's agendas, or None if there are none."""
+        ...
+
+    async def callbacks(self, agenda_id: str, *, limit: int) -> Sequence[Callback]:
+        """The newest reports of the agenda's ends, newest first; one for each end."""
         ...
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:

@@ -52,6 +52,7 @@ async def record_audit_entry(connection: "Connection", entry: AuditRecord) -> No
         entry.object_id,
         None if entry.before is None else msgspec.json.encode(entry.before),
         None if entry.after is None else msgspec.json.encode(entry.after),
+        entry.author.reason,
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from pop_stream.model.errors import UnstorableError
 from pop_stream.policy.lifecycle.states import AttemptStatus, State
 from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
-from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
+from pop_stream.ports.summaries import AcceptedBody, Callback, LinkScope, ReusableIds
 from pop_stream.postgres.pool import acquire_connection, load_queries
 from pop_stream.postgres.summaries import read_offsets
 from pop_stream.postgres.summary_rows import operation_of, summary_of
@@ -67,6 +67,12 @@ class PostgresSummaryReader:
         counts = {State(row["state"]): row["agendas"] for row in rows}
         percent = sum(row["percents"] for row in rows) / sum(counts.values())
         return LinkSummary(link_id=link.link_id, counts=counts, percent=percent)
+
+    async def callbacks(self, agenda_id: str, *, limit: int) -> Sequence[Callback]:
+        """The newest reports of the agenda's ends; see the port."""
+        async with acquire_connection(self._pool) as connection:
+            rows = await connection.fetch(_SQL["callbacks"], agenda_id, limit)
+        return [Callback(**row) for row in rows]
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         """Each agenda's customer; see the port."""

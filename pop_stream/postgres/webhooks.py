@@ -74,9 +74,9 @@ class PostgresWebhooks:
         return sorted((DueWebhook(**row) for row in rows), key=lambda one: one.number)
 
     async def mark_delivered(self, number: int) -> None:
-        """Delete a webhook that was received."""
+        """Take a webhook that was received out of the outbox; its agenda's page shows it on."""
         async with acquire_connection(self._pool) as connection:
-            await connection.execute(_SQL["delete_delivered"], number)
+            await connection.execute(_SQL["move_delivered"], number)
 
     async def postpone(self, number: int, pause: timedelta, reason: str) -> None:
         """Have it tried again after a pause."""

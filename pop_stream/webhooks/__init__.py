@@ -2,7 +2,8 @@
 
 The fold that ends an agenda enqueues its webhook in the same transaction, so none is lost and
 none is made twice. A sender claims those that are due, hidden from other senders for a
-minute, posts each with a signature, and deletes it at a 2xx. Any other answer is tried again
+minute, posts each with a signature, and takes it out of the outbox at a 2xx: that it was
+delivered is kept as long as its agenda. Any other answer is tried again
 with growing pauses; after the last try, or at a 410, it is marked exhausted and a dead letter
 goes to `pop.dead-webhooks`. A sender that is killed leaves its claims to the others after
 that minute, so a receiver may get a webhook twice and knows it by its id.

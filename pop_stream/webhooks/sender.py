@@ -104,7 +104,7 @@ class WebhookOutbox(Protocol):
         ...
 
     async def mark_delivered(self, number: int) -> None:
-        """Delete one that was received."""
+        """Take one that was received out of the outbox."""
         ...
 
     async def postpone(self, number: int, pause: timedelta, reason: str) -> None:

@@ -1,14 +1,15 @@
 -- name: record
 -- One change.
 insert into audit_log (
-    principal, customer_id, request_id, action, kind, object_id, before, after
+    principal, customer_id, request_id, action, kind, object_id, before, after, reason
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8);
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: list
 -- A page of changes, newest first; a null asks for all.
 select
-    entry_id, at, principal, customer_id, request_id, action, kind, object_id, before, after
+    entry_id, at, principal, customer_id, request_id, action, kind, object_id, before, after,
+    reason
 from audit_log
 where
     entry_id < $1

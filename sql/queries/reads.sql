@@ -79,3 +79,34 @@ group by part.link_id, part.customer_id;
 -- name: ping
 -- Answers while the database does.
 select 1;
+
+-- name: callbacks
+-- The webhooks of an agenda, newest first: those that wait or are exhausted, and those delivered.
+select webhook_id, url, state, tries, created_at, due_at, ended_at, reason
+from (
+    select
+        webhook_id,
+        url,
+        case when exhausted_at is null then 'waiting' else 'exhausted' end as state,
+        tries,
+        created_at,
+        case when exhausted_at is null then due_at end as due_at,
+        exhausted_at as ended_at,
+        reason
+    from webhooks
+    where agenda_id = $1
+    union all
+    select
+        webhook_id,
+        url,
+        'delivered' as state,
+        tries,
+        created_at,
+        null as due_at,
+        delivered_at as ended_at,
+        '' as reason
+    from delivered_webhooks
+    where agenda_id = $1
+) as known
+order by created_at desc, webhook_id asc
+limit $2;

@@ -37,6 +37,11 @@ with_operations as (
     delete from operations
     using gone
     where operations.agenda_id = gone.agenda_id
+),
+with_callbacks as (
+    delete from delivered_webhooks
+    using gone
+    where delivered_webhooks.agenda_id = gone.agenda_id
 )
 select state, count(*) as agendas
 from gone

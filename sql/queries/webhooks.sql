@@ -59,10 +59,23 @@ where webhooks.number = picked.number
 returning
     webhooks.number, webhook_id, agenda_id, customer_id, url, body, tries, created_at;
 
--- name: delete_delivered
--- Deletes a webhook that was delivered.
-delete from webhooks
-where number = $1;
+-- name: move_delivered
+-- Takes a webhook that was delivered out of the outbox, and keeps that it was for as long as its
+-- agenda is kept. One that was owed again, and delivered again, is one.
+with delivered as (
+    delete from webhooks
+    where number = $1
+    returning agenda_id, webhook_id, url, tries, created_at
+)
+insert into delivered_webhooks (agenda_id, webhook_id, url, tries, created_at)
+select agenda_id, webhook_id, url, tries, created_at
+from delivered
+where exists (select from agendas where agendas.agenda_id = delivered.agenda_id)
+on conflict (agenda_id, webhook_id) do update set
+    url = excluded.url,
+    tries = excluded.tries,
+    created_at = excluded.created_at,
+    delivered_at = excluded.delivered_at;
 
 -- name: reschedule
 -- Records why a try failed, and when the next one is due.

@@ -25,6 +25,7 @@ from playwright.async_api import Page, expect
 from pydantic import SecretStr
 
 from pop_stream.composition.api import run_api
+from pop_stream.console.routes import PAGES as ROUTES
 
 pytestmark = pytest.mark.timeout(3 * WITHIN_S)
 
@@ -53,9 +54,14 @@ PAGES = (
     "/ui/definitions/schedules/yearly",
     "/ui/definitions/insights/render",
     "/ui/definitions/insights/render/edit",
+    "/ui/definitions/templates/trailer",
+    "/ui/definitions/pools/farm",
+    "/ui/definitions/rules",
+    "/ui/definitions/schedules/yearly/edit",
     "/ui/definitions/customers/acme/delete",
     "/ui/definitions/customers/acme/versions/1",
     "/ui/define/templates",
+    "/ui/routing",
     "/ui/routing?template_id=trailer",
     "/ui/dead-letters",
     "/ui/dead-letters?kind=lost",
@@ -63,8 +69,10 @@ PAGES = (
     "/ui/pullers",
     "/ui/keys",
     "/ui/audit",
+    "/ui/audit?kind=customer&object_id=acme",
     "/ui/doctor",
 )
+THEMES = ("light", "dark")
 
 IS_WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
@@ -90,16 +98,63 @@ async def violations(page: Page) -> str:
     return found.generate_report() if found.violations_count else ""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_page_keeps_anybody_out_in_either_theme(system, theme):
-    async with system.viewer(OPERATOR, color_scheme=theme) as page:
-        for path in PAGES:
-            await page.goto(path)
-            assert await violations(page) == "", path
-    async with system.viewer(None, color_scheme=theme) as page:
+def test_every_page_is_looked_at():
+    shown = [one.partition("?")[0].removeprefix("/ui") for one in PAGES]
+    patterns = [re.sub(r"{\w+}", "[^/]+", path) for path, _ in ROUTES]
+    assert [one for one in patterns if not any(re.fullmatch(one, path) for path in shown)] == []
+
+
+async def violations_of(page: Page, *paths: str) -> dict[str, str]:
+    """By page and theme: a viewer's own theme is that of the device."""
+    found = {}
+    for path in paths:
+        await page.goto(path)
+        for theme in THEMES:
+            await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            found[f"{path} {theme}"] = await violations(page)
+    return {place: report for place, report in found.items() if report}
+
+
+async def expect_no_violations(page: Page) -> None:
+    """Of the page as it is."""
+    for theme in THEMES:
+        await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        assert await violations(page) == "", (page.url, theme)
+
+
+async def show_a_change(page: Page, content: str) -> None:
+    """The page that shows what a change of a customer would change."""
+    await page.goto("/ui/definitions/customers/capped/edit")
+    await page.get_by_label("as JSON").fill(content)
+    await page.get_by_role("button", name="Show what changes").click()
+
+
+CHANGED = '{"max_in_flight": 2, "title": "Of little"}'
+
+
+async def test_no_page_keeps_anybody_out_in_either_theme(system, operator):
+    assert await violations_of(operator, *PAGES) == {}
+    async with system.viewer(None) as page:
         await page.goto("/ui/")
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        assert await violations(page) == ""
+        await expect_no_violations(page)
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+async def test_a_shown_change_keeps_nobody_out_with_or_without_javascript(system, has_scripts):
+    async with system.viewer(OPERATOR) as page:
+        if not has_scripts:  # the page's own: axe is a script too
+            await page.route("**/console.js*", lambda route: route.abort())
+        await show_a_change(page, CHANGED)
+        await expect(page.locator("ins").first).to_be_visible()
+        await expect_no_violations(page)
+        await show_a_change(page, '{"max_in_flight": 0}')
+        await expect(page.get_by_role("alert")).to_contain_text("max_in_flight")
+        await expect_no_violations(page)
+        await page.goto("/ui/define/pools")
+        await page.get_by_role("button", name="Show what changes").click()
+        await expect(page.get_by_role("button", name="Define it")).to_be_visible()
+        await expect_no_violations(page)
 
 
 async def test_pages_work_without_javascript_and_on_a_narrow_screen(system):
@@ -110,6 +165,19 @@ async def test_pages_work_without_javascript_and_on_a_narrow_screen(system):
             await page.goto(path)
             assert await page.locator("h1").count() == 1, path
             assert await page.evaluate(IS_WIDER) is False, path
+        await show_a_change(page, CHANGED)
+        assert await page.evaluate(IS_WIDER) is False
+
+
+async def test_the_navigation_fits_in_one_row(operator):
+    await operator.goto("/ui/")
+    top = [
+        one["y"]
+        for one in [await operator.locator("nav a").nth(i).bounding_box() for i in (0, -1)]
+    ]
+    who = await operator.locator(".who").bounding_box()
+    assert top[0] == top[1]
+    assert who["y"] < top[0] + 20
 
 
 async def test_what_customers_write_is_text(operator):
@@ -150,7 +218,7 @@ async def test_whoever_may_only_read_is_offered_no_command(system):
 
 
 async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(system):
-    async with system.viewer(ACME) as page:
+    async with system.viewer(ACME, anew=True) as page:
         cookies = await page.context.cookies()
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -222,6 +290,9 @@ async def test_an_agenda_is_held_and_released_and_cancelled(system, operator):
     await system.submit(agenda("act-1", "paused"))
     await system.in_state("act-1", "ready")
     await operator.goto("/ui/agendas/act-1")
+    await operator.get_by_label("Priority").select_option("2")
+    await operator.get_by_role("button", name="Reprioritise").click()
+    await expect(operator.locator(".facts div", has_text="Priority")).to_contain_text("2")
     for command, after in (("Hold", "held"), ("Release", "ready"), ("Cancel", "cancelled")):
         await operator.get_by_role("button", name=command, exact=True).click()
         await expect(operator.get_by_text(f"{command} is on its way")).to_be_visible()
@@ -260,6 +331,7 @@ async def test_all_that_fit_are_counted_and_cancelled(system, operator):
     await operator.get_by_label("Command").select_option("cancel")
     await operator.get_by_role("button", name="Count first").click()
     await expect(operator.locator("h1")).to_contain_text("3 of 3")
+    await expect_no_violations(operator)
     await operator.get_by_role("button", name="Cancel 3 agendas").click()
     await expect(operator.get_by_text("on its way for 3 agendas")).to_be_visible()
     await expect(operator.locator("td .state-cancelled")).to_have_count(3)
@@ -339,13 +411,53 @@ async def test_a_definition_is_changed_and_a_schedule_paused_without_javascript(
         await content.fill(typed.replace('"capped"', '"capped",\n  "title": "Of little"'))
         await page.get_by_role("button", name="Show what changes").click()
         await expect(page.locator("ins").filter(has_text="Of little")).to_be_visible()
+        await page.get_by_label("Why").fill("They asked for it")
         await page.get_by_role("button", name="Save", exact=True).click()
         await expect(page.get_by_text("Saved; in force")).to_be_visible()
         await expect(page.locator("h1")).to_contain_text("Of little")
+        await page.get_by_role("link", name="Who changed it").click()
+        await expect(page.get_by_role("cell", name="They asked for it")).to_be_visible()
         await page.goto("/ui/definitions/schedules/yearly")
         for command, after in (("Pause", "paused"), ("Resume", "scheduled")):
             await page.get_by_role("button", name=command, exact=True).click()
             await expect(page.locator(".lead .state")).to_contain_text(after)
+        await page.get_by_role("button", name="Trigger now").click()
+        await expect(page.get_by_text("Triggered: an occurrence")).to_be_visible()
+        await page.get_by_text("Backfill: submit").click()
+        await page.get_by_label("First instant").fill("2026-01-01T00:00:00Z")
+        await page.get_by_label("Last instant").fill("2026-01-02T00:00:00Z")
+        await page.get_by_role("button", name="Backfill").click()
+        await expect(page.get_by_text("occurrences are on their way")).to_be_visible()
+
+
+async def test_a_definition_is_made_and_deleted(operator):
+    await operator.goto("/ui/define/pools")
+    await operator.get_by_label("as JSON").fill('{"id": "shed", "max_in_flight": 2}')
+    await operator.get_by_role("button", name="Show what changes").click()
+    await operator.get_by_label("Why").fill("A new shed")
+    await operator.get_by_role("button", name="Define it").click()
+    await expect(operator.get_by_text("Defined; in force")).to_be_visible()
+    await operator.get_by_role("link", name="Delete").click()
+    await operator.get_by_label("Why").fill("It burnt down")
+    await operator.get_by_role("button", name="Delete shed").click()
+    await expect(operator.get_by_text("Deleted.")).to_be_visible()
+    await operator.goto("/ui/audit?kind=pool&object_id=shed")
+    for reason in ("A new shed", "It burnt down"):
+        await expect(operator.get_by_role("cell", name=reason)).to_be_visible()
+
+
+async def test_an_agenda_is_judged_while_it_is_typed_and_then_submitted(system, operator):
+    await operator.goto("/ui/routing")
+    content = operator.get_by_label("An agenda as JSON")
+    verdict = operator.locator("#verdict")
+    await content.fill('{"customer_id": "acme", "operations": []')
+    await expect(verdict).to_contain_text("is no JSON")
+    await content.fill('{"customer_id": "acme", "operations": [{"name": "a", "type": "noop"}]}')
+    await expect(verdict).to_contain_text("It goes to probe")
+    await expect_no_violations(operator)
+    await operator.get_by_role("button", name="Submit it").click()
+    await operator.wait_for_url("**/ui/agendas/*?did=submit")
+    await system.in_state(operator.url.rpartition("/")[2].partition("?")[0], "succeeded")
 
 
 # ---- live ----
@@ -371,10 +483,17 @@ async def test_a_dead_letter_is_found_and_redriven(system, operator):
     await operator.goto("/ui/dead-letters?agenda_id=act-letter")
     await expect(letter).to_be_visible()  # the page is live
     await letter.click()
-    assert await violations(operator) == ""
+    await expect_no_violations(operator)
     await operator.get_by_label("Reason to redrive").fill("the disk is back")
     await operator.get_by_role("button", name="Redrive").click()
     await expect(operator.get_by_text("It is redriven")).to_be_visible()
+    await operator.goto("/ui/dead-letters?agenda_id=failed&state=open")
+    await operator.get_by_label("Command").select_option("discard")
+    await operator.get_by_role("button", name="Count first").click()
+    await expect(operator.locator("h1")).to_contain_text("1 of 1")
+    await expect_no_violations(operator)
+    await operator.get_by_role("button", name="Discard").click()
+    await expect(operator.get_by_text("done for 1 of 1")).to_be_visible()
     await operator.goto("/ui/audit?kind=dead-letters")
     await expect(operator.get_by_role("cell", name="commanded").first).to_be_visible()
 
@@ -384,9 +503,14 @@ async def test_a_key_is_made_shown_once_and_revoked(operator):
     await operator.get_by_label("What it is for").fill("a browser's")
     await operator.get_by_role("button", name="Make it").click()
     await expect(operator.get_by_label("Token")).to_contain_text("pop_")
-    assert await violations(operator) == ""
+    await expect_no_violations(operator)
     await operator.get_by_role("link", name="All keys").click()
-    row = operator.get_by_role("row").filter(has_text="a browser's")
+    made = operator.get_by_role("row").filter(has_text="a browser's")
+    await made.get_by_role("combobox").select_option("0")
+    await made.get_by_role("button", name="Rotate").click()
+    await expect(operator.get_by_text("In place of")).to_be_visible()
+    await operator.get_by_role("link", name="All keys").click()
+    row = operator.get_by_role("row").filter(has_text="a browser's", has_not_text="replaced by")
     await row.get_by_role("button", name="Revoke").click()
     await expect(operator.get_by_text("The key is revoked")).to_be_visible()
     await expect(row).to_contain_text("revoked")

@@ -129,7 +129,7 @@ async def test_a_key_is_revoked_once(keys):
 
 async def test_what_changes_no_row_is_recorded_up_to_a_customers_limit(log):
     entry = AuditRecord(
-        author=ALICE,
+        author=dataclasses.replace(ALICE, reason="the disk was \N{SNOWMAN}"),
         action="commanded",
         kind="agendas",
         object_id="cancel",
@@ -139,6 +139,7 @@ async def test_what_changes_no_row_is_recorded_up_to_a_customers_limit(log):
     [got] = await log.entries(AuditFilter(kind="agendas"), before=None, limit=2)
     assert (got.action, got.object_id, got.before) == ("commanded", "cancel", None)
     assert msgspec.json.decode(got.after) == entry.after
+    assert got.reason == entry.author.reason
     acme = Author(principal=Principal("key:acme", "acme", frozenset(Role)), request_id="r2")
     log = (
         dataclasses.replace(log, limits=CustomerLimits(changes_per_hour=1))

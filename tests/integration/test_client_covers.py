@@ -87,6 +87,8 @@ async def _agendas(client):
     yield "getAgenda"
     assert (await client.progress("ended")).operations[0].state == "succeeded"
     yield "getAgendaProgress"
+    assert await client.callbacks("ended") == []
+    yield "getAgendaCallbacks"
     assert msgspec.json.decode((await client.operation("ended", "fetch")).result) == [7]
     yield "getOperationProgress"
     assert (await client.link("night")).counts == {State.READY: 1, State.SUCCEEDED: 1}

@@ -22,12 +22,19 @@ from pop_stream.clock import WallClock
 from pop_stream.kafka import connections
 from pop_stream.kafka.topic_reader import read_topic
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaExhausted, AgendaSucceeded
+from pop_stream.model.events.lifecycle import (
+    AgendaAccepted,
+    AgendaExhausted,
+    AgendaRestarted,
+    AgendaSucceeded,
+)
 from pop_stream.operations import provisioning
 from pop_stream.policy.lifecycle.webhooks import webhook_secret
+from pop_stream.postgres.agendas import PostgresAgendas
 from pop_stream.postgres.migrate import migrate
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.postgres.webhooks import MAX_IN_FLIGHT_PER_CUSTOMER, PostgresWebhooks
 from pop_stream.webhooks.sender import WebhookSender
 
@@ -147,6 +154,41 @@ def ending(url, agenda_id="a-1", attempt=1, customer_id="anna"):
         AgendaAccepted(**common, customer_id=customer_id, agenda=Raw(b"{}"), callback_url=url),
         AgendaSucceeded(**common, attempt=attempt),
     )
+
+
+async def test_what_became_of_each_report_is_known_as_long_as_its_agenda(world, receiver):
+    reader = PostgresSummaryReader(world.pool)
+
+    async def known():
+        return [
+            (one.webhook_id, one.state, one.tries, one.reason, one.due_at is None)
+            for one in await reader.callbacks("a-1", limit=10)
+        ]
+
+    receiver.answers = [503, 204]
+    await world.tell(*ending(receiver.url))
+    async with world.sender() as sender:
+        assert await known() == [("a-1/1", "waiting", 0, "", False)]
+        await turn(sender)
+        assert await known() == [("a-1/1", "waiting", 1, "answered with 503", False)]
+        await world.make_due()
+        await turn(sender)
+        assert await known() == [("a-1/1", "delivered", 2, "", True)]
+        restarted = AgendaRestarted(
+            agenda_id="a-1", at=NOW, insight_id="media", attempt=2, routed=Raw(b"{}")
+        )
+        await world.tell(restarted, *ending(receiver.url, attempt=2)[1:])
+    [due] = await world.outbox.claim(9, {})
+    await world.outbox.mark_exhausted(due.number, "answered with 410")
+    assert await known() == [
+        ("a-1/2", "exhausted", 1, "answered with 410", True),
+        ("a-1/1", "delivered", 2, "", True),
+    ]
+    assert (
+        await reader.callbacks("a-1", limit=1) == (await reader.callbacks("a-1", limit=9))[:1]
+    )
+    assert await PostgresAgendas(world.pool).delete(["a-1"]) == ["a-1"]
+    assert [state for _, state, *_ in await known()] == ["exhausted"]  # a person's to settle
 
 
 async def test_an_end_is_sent_once_signed_and_then_removed(world, receiver):

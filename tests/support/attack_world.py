@@ -253,7 +253,8 @@ def _rules(deed, role, *route_names, operator_role=None):
 RULES_OF = {
     **_rules("public", None, "getHealth", "getReadiness", "getDocument", "completeOperation"),
     **_rules(
-        "sees", READ, "getAgenda", "getAgendaProgress", "getOperationProgress",
+        "sees", READ, "getAgenda", "getAgendaProgress", "getAgendaCallbacks",
+        "getOperationProgress",
         "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
         "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
         "previewTemplate", "previewSplit", "getDeadLetter",

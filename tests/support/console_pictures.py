@@ -28,7 +28,15 @@ PAGES = {
     "templates": "/ui/definitions/templates",
     "customer": "/ui/definitions/customers/acme",
     "customer-edit": "/ui/definitions/customers/acme/edit",
+    "schedule": "/ui/definitions/schedules/yearly",
+    "routing": "/ui/routing?template_id=trailer",
     "submit": "/ui/submit",
+    "submit-form": "/ui/submit?template_id=trailer",
+    "dead-letters": "/ui/dead-letters",
+    "pullers": "/ui/pullers",
+    "keys": "/ui/keys",
+    "audit": "/ui/audit",
+    "doctor": "/ui/doctor",
     "not-found": "/ui/agendas/none",
 }
 IN_DOCS = ("overview", "insight", "forecast", "customer-queue", "agenda-running")

@@ -129,6 +129,7 @@ class ConsoleStack:
     browser: Browser
     tokens: Mapping[str, str]
     faults: list[str] = field(default_factory=list)
+    _cookies: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -158,13 +159,25 @@ class ConsoleStack:
 
     @asynccontextmanager
     async def viewer(
-        self, who: str | None, url: str = "", **options: Any
+        self, who: str | None, url: str = "", *, anew: bool = False, **options: Any
     ) -> AsyncIterator[Page]:
-        """A page of somebody, signed in unless it is nobody."""
+        """A page of somebody, signed in unless it is nobody.
+
+        Args:
+            who: Whom the page is of.
+            url: Of another console than the system's.
+            anew: Whether to sign in now, and not go on with the session of a page before.
+            options: Of the browser's context.
+        """
         async with self.context(base_url=url or self.url, **options) as context:
             page = await context.new_page()
-            if who is not None:
+            if who is not None and (url or anew):
                 await self.sign_in(page, who)
+            elif who is not None:
+                if who not in self._cookies:
+                    await self.sign_in(page, who)
+                    self._cookies[who] = await context.cookies()
+                await context.add_cookies(self._cookies[who])
             yield page
 
     async def sign_in(self, page: Page, who: str) -> None:

@@ -51,6 +51,7 @@ class MemoryDefinitions:
     ) -> None:
         self.limits = limits
         self.changed: Counter[str | None] = Counter()
+        self.authors: list[Author] = []
         self.clock = ManualClock()
         self.rows: dict[tuple[str, str], VersionedDefinition] = {}
         self.versions: dict[tuple[str, str], list[VersionedDefinition | None]] = {}
@@ -123,6 +124,7 @@ class MemoryDefinitions:
             self.rows, self.versions, self.outbox = before
             raise
         self.changed[customer_id] += len(revisions)
+        self.authors.append(author)
         self.changes += [
             (author.principal.name, f"{one.kind}/{one.object_id}") for one in revisions
         ]

@@ -24,6 +24,7 @@ from pop_stream.ports.agendas import (
 )
 from pop_stream.ports.summaries import (
     AcceptedBody,
+    Callback,
     FoldedBatch,
     LinkScope,
     ReusableIds,
@@ -40,6 +41,7 @@ class MemorySummaries:
         self.offsets: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.failures: list[Exception] = []
         self.deleted_until: datetime | None = None
+        self.reported: dict[str, list[Callback]] = {}
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         self._fail()
@@ -82,6 +84,10 @@ class MemorySummaries:
         self._fail()
         known = self.agendas.get(agenda_id)
         return None if known is None else AttemptStatus(known.attempt, known.state)
+
+    async def callbacks(self, agenda_id: str, *, limit: int) -> Sequence[Callback]:
+        self._fail()
+        return self.reported.get(agenda_id, [])[:limit]
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._fail()

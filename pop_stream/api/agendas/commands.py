@@ -17,9 +17,8 @@ from pop_stream.api.agendas.reads import found
 from pop_stream.api.agendas.selection import filter_of, is_set, position_of
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
-from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.access import author_of, object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
-from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api_models.commands import (
     BulkAction,
@@ -36,7 +35,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent
-from pop_stream.model.revisions import AuditRecord, Author
+from pop_stream.model.revisions import AuditRecord
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.ingress.signature import RecordSigner
 from pop_stream.policy.lifecycle.rerun import has_effect, must_reach_scheduler, restart_event
@@ -158,7 +157,7 @@ class CommandEndpoints:
 
         If the second is missing, the command did not come to its end.
         """
-        author = Author(principal=principal_of(request), request_id=correlation_id(request))
+        author = author_of(request, command_request.reason)
         wish = command_request.model_dump(mode="json", exclude_defaults=True)
         entry = AuditRecord(
             author=author,

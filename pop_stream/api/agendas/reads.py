@@ -15,12 +15,13 @@ from pop_stream.api.agendas.views import (
 )
 from pop_stream.api.http.access import object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
+from pop_stream.api_models.agendas import CallbackList, CallbackView
 from pop_stream.api_models.commands import AgendaList, ListedAgenda, SelectedAgendas
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.agendas import AgendaListItem, AgendaStore
-from pop_stream.ports.summaries import LinkScope, SummaryReader
+from pop_stream.ports.summaries import Callback, LinkScope, SummaryReader
 
 
 class AgendaListEndpoints:
@@ -97,6 +98,7 @@ T = TypeVar("T")
 
 _OPERATION: Final = "operation"
 _SHOWN: Final = 200
+_MAX_CALLBACKS: Final = 100
 
 
 class ProgressEndpoints:
@@ -126,6 +128,15 @@ class ProgressEndpoints:
             raise NotFoundError(_OPERATION, named[:_SHOWN])
         return json_response(one, status=HTTPStatus.OK)
 
+    async def get_callbacks(self, request: web.Request) -> web.Response:
+        """What became of the reports of the agenda's ends."""
+        agenda_id, seen_by = object_of(request), principal_of(request).customer_id
+        status = await with_timeout(self._summaries.attempt_status(agenda_id))
+        found(status, "agenda", display_id(agenda_id, seen_by))
+        known = await with_timeout(self._summaries.callbacks(agenda_id, limit=_MAX_CALLBACKS))
+        view = CallbackList(callbacks=[_callback_view(one) for one in known])
+        return json_response(view, status=HTTPStatus.OK)
+
     async def get_link(self, request: web.Request) -> web.Response:
         """What all agendas of the link add up to."""
         link_id = object_of(request)
@@ -139,6 +150,19 @@ class ProgressEndpoints:
         return found(
             summary, "agenda", display_id(agenda_id, principal_of(request).customer_id)
         )
+
+
+def _callback_view(one: Callback) -> CallbackView:
+    return CallbackView(
+        id=one.webhook_id,
+        url=one.url,
+        state=one.state,
+        tries=one.tries,
+        created_at=one.created_at,
+        due_at=one.due_at,
+        ended_at=one.ended_at,
+        reason=one.reason,
+    )
 
 
 def found(value: T | None, kind: Kind, object_id: str) -> T:

@@ -12,10 +12,9 @@ from aiohttp import web
 from pydantic import Field
 
 from pop_stream.api.dead_letters.redrive import Redriven, Redriver, why_not
-from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.access import author_of, object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.body import BodyReader
-from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.parameters import read_query
 from pop_stream.api_models.dead_letters import (
@@ -36,7 +35,7 @@ from pop_stream.api_models.dead_letters import (
 )
 from pop_stream.model.errors import Issue, NotFoundError
 from pop_stream.model.identity import Principal
-from pop_stream.model.revisions import AuditRecord, Author
+from pop_stream.model.revisions import AuditRecord
 from pop_stream.model.tenancy import candidate_ids, display_id
 from pop_stream.policy.lifecycle.dead_letters import LetterState
 from pop_stream.ports.audit import AuditLog
@@ -144,7 +143,7 @@ class DeadLetterEndpoints:
         wanted = _filter_of(command.filter, principal)
         if not command.dry_run:
             wish = command.model_dump(mode="json", exclude_defaults=True)
-            await self._audit(request, "commanded", command.action, wish)
+            await self._audit(request, "commanded", command.action, wish, command.reason)
         result = await self._command_many(command, wanted, principal)
         if not command.dry_run:
             counts = {"matched": result.matched, **result.outcomes}
@@ -211,7 +210,7 @@ class DeadLetterEndpoints:
         stored = await self._letter(object_of(request))
         letter_id = stored.letter.letter_id
         facts = {"action": action, "reason": wish.reason}
-        await self._audit(request, "commanded", letter_id, facts)
+        await self._audit(request, "commanded", letter_id, facts, wish.reason)
         if action == "redrive":
             done = await self._redriver.redrive(stored, principal, wish.reason)
         else:
@@ -235,11 +234,15 @@ class DeadLetterEndpoints:
         step: Literal["commanded", "finished"],
         object_id: str,
         facts: Mapping[str, object],
+        reason: str = "",
     ) -> None:
         """Record a command before anything is done, and what came of it."""
-        author = Author(principal=principal_of(request), request_id=correlation_id(request))
         entry = AuditRecord(
-            author=author, action=step, kind="dead-letters", object_id=object_id, after=facts
+            author=author_of(request, reason),
+            action=step,
+            kind="dead-letters",
+            object_id=object_id,
+            after=facts,
         )
         await with_timeout(self._audit_log.record(entry))
 

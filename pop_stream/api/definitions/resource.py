@@ -7,16 +7,18 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import web
+from pydantic import BaseModel, ConfigDict
 
 from pop_stream.api.definitions.models import definition_view
 from pop_stream.api.definitions.naming import IdResolver, ownership
-from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.access import author_of, principal_of
 from pop_stream.api.http.answers import JSON, with_timeout
 from pop_stream.api.http.body import MERGE_PATCH, BodyReader
 from pop_stream.api.http.conditions import condition_of, etag, is_known
-from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError, NotJsonError
-from pop_stream.api.http.parameters import id_pattern
+from pop_stream.api.http.parameters import id_pattern, read_query
+from pop_stream.api.http.route import QueryParameter
+from pop_stream.api_models.commands import MAX_REASON, Reason
 from pop_stream.model.definition_lists import (
     MAX_LISTED,
     Filter,
@@ -29,7 +31,6 @@ from pop_stream.model.definitions import CUSTOMERS_KINDS, Definition, Kind
 from pop_stream.model.errors import DefinitionError, Issue, NotFoundError, SubmissionError
 from pop_stream.model.identity import Principal, Role, require_access
 from pop_stream.model.revisions import (
-    Author,
     Revision,
     VersionedDefinition,
     create,
@@ -50,6 +51,18 @@ PATHS: Final[Mapping[Kind, str]] = {
     "schedule": "/v1/schedules",
     "rule": "/v1/rules",
 }
+
+REASON: Final = QueryParameter(
+    "reason",
+    "Why it is changed, for the audit log.",
+    {"type": "string", "maxLength": MAX_REASON, "default": ""},
+)
+
+
+class _ChangeQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: Reason = ""
 
 
 class DefinitionEndpoints:
@@ -205,7 +218,7 @@ class DefinitionEndpoints:
             return wanted
 
         guarded = Revision(revision.kind, revision.object_id, decide)
-        author = Author(principal=principal, request_id=correlation_id(request))
+        author = author_of(request, read_query(request, _ChangeQuery).reason)
         [outcome] = await with_timeout(self._store.change([guarded], author))
         self._on_defined()
         return outcome

@@ -17,6 +17,7 @@ import structlog
 from aiohttp import web
 
 from pop_stream.api.http.answers import JSON, with_timeout
+from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import MediaTypeError
 from pop_stream.api.http.parameters import id_pattern
 from pop_stream.model.errors import ForbiddenError, NotFoundError, UnavailableError
@@ -28,6 +29,7 @@ from pop_stream.model.identity import (
     require_access,
     require_role,
 )
+from pop_stream.model.revisions import Author
 from pop_stream.model.tenancy import candidate_ids
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -327,6 +329,13 @@ class AccessGuard:
 def principal_of(request: web.Request) -> Principal:
     """Who sent the request; known to every handler of a route that is not public."""
     return request[_PRINCIPAL]
+
+
+def author_of(request: web.Request, reason: str = "") -> Author:
+    """Who changes something by the request, for the audit log."""
+    return Author(
+        principal=principal_of(request), request_id=correlation_id(request), reason=reason
+    )
 
 
 def sender_of(request: web.Request) -> str:

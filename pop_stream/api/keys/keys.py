@@ -11,9 +11,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
 from pop_stream.api.http import body
-from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.access import author_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
-from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.parameters import read_query
 from pop_stream.api_models.base import NULL
 from pop_stream.api_models.keys import (
@@ -32,7 +31,6 @@ from pop_stream.model.agenda import Id
 from pop_stream.model.api_keys import ApiKey, KeyId, check_grant
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import Role
-from pop_stream.model.revisions import Author
 from pop_stream.ports.audit import AuditEntry, AuditFilter, AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.keys import KeyStore
@@ -80,6 +78,7 @@ def entry_view(entry: AuditEntry) -> AuditEntryView:
         object_id=entry.object_id,
         before=msgspec.Raw(entry.before) if entry.before else NULL,
         after=msgspec.Raw(entry.after) if entry.after else NULL,
+        reason=entry.reason,
     )
 
 
@@ -155,7 +154,7 @@ class KeyEndpoints:
             title=wish.title,
             expires_at=wish.expires_at,
         )
-        await with_timeout(self._store.create(key, _author(request)))
+        await with_timeout(self._store.create(key, author_of(request)))
         self._on_changed()
         _log.info("key.created", key_id=key.id, customer_id=customer_id)
         return self._made(key, token)
@@ -174,7 +173,7 @@ class KeyEndpoints:
         )
         grace = timedelta(seconds=wish.grace_s)
         new = await with_timeout(
-            self._store.rotate(old.id, minted, _author(request), grace=grace)
+            self._store.rotate(old.id, minted, author_of(request), grace=grace)
         )
         self._on_changed()
         _log.info("key.rotated", key_id=old.id, replaced_by=new.id)
@@ -184,7 +183,7 @@ class KeyEndpoints:
         """End a key at once."""
         key_id = request.match_info["key_id"]
         now = self._clock.now()
-        key = await with_timeout(self._store.revoke(key_id, _author(request), at=now))
+        key = await with_timeout(self._store.revoke(key_id, author_of(request), at=now))
         self._on_changed()
         _log.info("key.revoked", key_id=key_id)
         return json_response(self._view(key), status=HTTPStatus.OK)
@@ -223,7 +222,3 @@ class AuditEndpoints:
         following = page[-1].entry_id if len(found) > len(page) else None
         listed = AuditList(entries=[entry_view(one) for one in page], next=following)
         return json_response(listed, status=HTTPStatus.OK)
-
-
-def _author(request: web.Request) -> Author:
-    return Author(principal=principal_of(request), request_id=correlation_id(request))

@@ -19,7 +19,13 @@ from pop_stream.api.http.errors import (
 from pop_stream.api.http.route import EVENT_STREAM, READ_ERRORS, Route, RouteResponse
 from pop_stream.api.owners import Owners
 from pop_stream.api.submissions.submissions import WAIT_FOR_SPACE, SubmissionEndpoints
-from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.api_models.agendas import (
+    AgendaProgress,
+    AgendaSummary,
+    CallbackList,
+    LinkView,
+    OperationView,
+)
 from pop_stream.api_models.commands import (
     AgendaList,
     BulkCommand,
@@ -64,6 +70,7 @@ def agenda_routes(
     return (
         _submit(submissions),
         *_reads(owners, progress),
+        _callbacks_route(owners, progress),
         _link_route(owners, progress),
         *_streams(owners, streams),
         _why_route(owners, queue_endpoints),
@@ -136,6 +143,19 @@ def _reads(owners: Owners, progress: ProgressEndpoints) -> tuple[Route, ...]:
             READ_ERRORS,
             access=read_access(owners.agenda),
         ),
+    )
+
+
+def _callbacks_route(owners: Owners, progress: ProgressEndpoints) -> Route:
+    return Route(
+        "GET",
+        "/v1/agendas/{agenda_id}/callbacks",
+        progress.get_callbacks,
+        "getAgendaCallbacks",
+        "What became of the reports of an agenda's ends: the newest 100",
+        (RouteResponse("The callbacks.", (CallbackList,)),),
+        READ_ERRORS,
+        access=read_access(owners.agenda),
     )
 
 

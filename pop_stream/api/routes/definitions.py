@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.definitions.insight_health import HealthReport, InsightHealthEndpoints
 from pop_stream.api.definitions.models import DEFINED, NAMES, PAGES, PATCHES
-from pop_stream.api.definitions.resource import DefinitionEndpoints
+from pop_stream.api.definitions.resource import REASON, DefinitionEndpoints
 from pop_stream.api.http.access import Access, read_access
 from pop_stream.api.http.answers import JSON
 from pop_stream.api.http.body import MERGE_PATCH
@@ -145,6 +145,7 @@ def _collection_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
             f"Define a {kind} that is not there yet",
             (_created(kind),),
             (*_ERRORS, ExistsError),
+            query=(REASON,),
             body_models=(KINDS[kind],),
             access=_write_access(endpoints),
         ),
@@ -195,6 +196,7 @@ def _write_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
             (one, _created(kind)),
             _ERRORS,
             body_models=(KINDS[kind],),
+            query=(REASON,),
             headers=(IF_MATCH, IF_NONE_MATCH),
             access=write,
         ),
@@ -208,6 +210,7 @@ def _write_routes(endpoints: DefinitionEndpoints) -> tuple[Route, ...]:
             (*_ERRORS, NotFoundError),
             body_models=(PATCHES[kind],),
             media_types=(JSON, MERGE_PATCH),
+            query=(REASON,),
             headers=(IF_MATCH,),
             access=write,
         ),
@@ -225,6 +228,7 @@ def _delete_route(endpoints: DefinitionEndpoints) -> Route:
         f"Delete a {kind} that nothing needs",
         (gone,),
         (*READ_ERRORS, *CHANGE_ERRORS, InUseError, PreconditionError, InvalidError),
+        query=(REASON,),
         headers=(IF_MATCH,),
         access=_write_access(endpoints),
     )

@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pop_stream.api.agendas.reads import found
 from pop_stream.api.http import body
-from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.access import author_of, object_of, principal_of
 from pop_stream.api.http.answers import json_response, with_timeout
-from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.parameters import id_pattern, read_query
 from pop_stream.api_models.base import NULL
@@ -32,7 +31,7 @@ from pop_stream.model.agenda import Id
 from pop_stream.model.errors import Issue, NotFoundError, StateError
 from pop_stream.model.events.lifecycle import AgendaResolved
 from pop_stream.model.identity import Principal, Role, require_access
-from pop_stream.model.revisions import AuditRecord, Author
+from pop_stream.model.revisions import AuditRecord
 from pop_stream.model.signal import MAX_SIGNAL_BYTES, Signal
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.ingress.signature import RecordSigner
@@ -168,7 +167,7 @@ class DecisionEndpoints:
         request: web.Request,
     ) -> None:
         entry = AuditRecord(
-            author=Author(principal=principal_of(request), request_id=correlation_id(request)),
+            author=author_of(request, decision.reason),
             action=_DONE[verdict],
             kind="operation",
             object_id=summary.agenda_id,

@@ -12,7 +12,12 @@ import msgspec
 from multidict import MultiMapping
 from pydantic import ValidationError
 
-from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, OperationView
+from pop_stream.api_models.agendas import (
+    AgendaProgress,
+    AgendaSummary,
+    CallbackView,
+    OperationView,
+)
 from pop_stream.api_models.dead_letters import DeadLetterView, LetterSelection
 from pop_stream.api_models.queues import WhyView
 from pop_stream.client import ApiConflictError, ApiError, ApiNotFoundError
@@ -32,7 +37,7 @@ ACTIONS: Final = ("cancel", "hold", "release", "reprioritise", "rerun")
 """What may be done with an agenda, each by a form of its own."""
 
 MAX_CALLBACKS: Final = 20
-"""Callbacks that could not be delivered and are shown; the page of dead letters has all."""
+"""Callbacks that are shown, newest first; the API has more."""
 
 _COMMAND: Final = "command"
 _ANY_STATE: Final[tuple[LetterState, ...]] = get_args(LetterState)
@@ -71,6 +76,25 @@ class TypeRow:
     states: Sequence[tuple[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class CallbackRow:
+    """A report of its end to its customer's server.
+
+    Attributes:
+        tries: None if that is not known any more.
+        letter_id: Of the dead letter that it is; empty if it is none.
+    """
+
+    id: str
+    state: str
+    tries: int | None
+    due_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+    letter_id: str
+    url: str
+
+
 async def agenda(view: PageView, *, too_late: str = "") -> Page:
     """Everything known of one agenda.
 
@@ -96,7 +120,7 @@ async def _page(
     agenda_id, attempts = summary.id, _attempts(summary)
     why = await why_of(view, agenda_id) if summary.state in _WAITS else None
     operations = progress.operations[:MAX_ROWS]
-    callback_url, undelivered = await _callbacks(view, summary)
+    callback_url, callbacks = await _callbacks(view, summary)
     return Page(
         "agenda.html",
         f"Agenda {summary.title or summary.id}",
@@ -117,11 +141,13 @@ async def _page(
             "attempts": attempts[-MAX_ROWS:],
             "body": pretty(summary.agenda) if _has_value(summary.agenda) else "",
             "callback_url": callback_url,
-            "undelivered": undelivered,
+            "callbacks": callbacks,
         },
         status=HTTPStatus.CONFLICT if too_late else HTTPStatus.OK,
         # After a command it may still be shown as it was: the command is on its way.
-        is_live=not summary.state.is_terminal or "did" in view.query,
+        is_live=not summary.state.is_terminal
+        or "did" in view.query
+        or any(one.state == "waiting" for one in callbacks),
     )
 
 
@@ -260,17 +286,49 @@ def hints(why: WhyView | None) -> list[str]:
 
 async def _callbacks(
     view: PageView, summary: AgendaSummary
-) -> tuple[str, Sequence[DeadLetterView]]:
-    """Where its end is reported, as far as the agenda itself says; and what came to nothing."""
+) -> tuple[str, Sequence[CallbackRow]]:
+    """Where its end is reported, and what became of each report, newest first."""
     url = _body(summary).get("callback_url") or ""
-    if not summary.state.is_terminal:
-        return url, ()
+    where = LetterSelection(kind=("webhook",), agenda_id=(summary.id,), state=_ANY_STATE)
     try:
-        where = LetterSelection(kind=("webhook",), agenda_id=(summary.id,), state=_ANY_STATE)
-        letters = (await view.client.dead_letters.page(where, limit=MAX_CALLBACKS)).letters
-    except (ApiError, ValidationError):
+        reports, found = await asyncio.gather(
+            view.client.callbacks(summary.id),
+            view.client.dead_letters.page(where, limit=MAX_CALLBACKS),
+        )
+    except (ApiError, NotFoundError, ValidationError):
         return url, ()  # the page of dead letters says what is wrong
-    return url or next((one.url for one in letters if one.url), ""), letters
+    letters = {one.webhook_id: one for one in reversed(found.letters)}
+    rows = [_reported(one, letters.pop(one.id, None)) for one in reports[:MAX_CALLBACKS]]
+    rows += [_given_up(one) for one in reversed(letters.values())]
+    return url or next((one.url for one in rows if one.url), ""), rows
+
+
+def _reported(one: CallbackView, letter: DeadLetterView | None) -> CallbackRow:
+    is_given_up = one.state == "exhausted"
+    return CallbackRow(
+        id=one.id,
+        state="given_up" if is_given_up else one.state,
+        tries=one.tries,
+        due_at=one.due_at,
+        ended_at=one.ended_at,
+        reason=one.reason,
+        letter_id=letter.id if letter and is_given_up else "",
+        url=one.url,
+    )
+
+
+def _given_up(letter: DeadLetterView) -> CallbackRow:
+    """A report of which the letter is all that is kept."""
+    return CallbackRow(
+        id=letter.webhook_id or letter.id,
+        state="given_up" if letter.state == "open" else letter.state,
+        tries=None,
+        due_at=None,
+        ended_at=letter.settled_at or letter.at,
+        reason=letter.reason,
+        letter_id=letter.id,
+        url=letter.url or "",
+    )
 
 
 def _actions(view: PageView, state: State) -> list[str]:

@@ -15,6 +15,7 @@ from pop_stream.console.numbers import whole_number
 from pop_stream.console.rendering import Page
 from pop_stream.console.viewing import PageView
 from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.events.lifecycle import StopReason, WaitReason
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
 
@@ -26,16 +27,29 @@ _TEXTS: Final = (
     ("customer_id", "Customer"),
     ("insight_id", "Insight"),
     ("link_id", "Link"),
+    ("template_id", "Template"),
     ("title", "Title"),
+    ("puller_id", "Puller"),
+)
+_RARE_TEXTS: Final = (
     ("external_id", "External id"),
     ("correlation_id", "Correlation id"),
-    ("puller_id", "Puller"),
+    ("priority", "Priority"),
+    ("attempt", "Attempt"),
+    ("waiting_for", "Waiting for"),
+    ("stopping", "Stopping"),
 )
 _INSTANTS: Final = (
     ("accepted_from", "Accepted from"),
     ("accepted_before", "Accepted before"),
 )
-FIELDS: Final = (*_TEXTS, *_INSTANTS)
+_RARE_INSTANTS: Final = tuple(
+    (f"{step}_{side}", f"{step.capitalize()} {side}")
+    for step in ("emitted", "started", "ended")
+    for side in ("from", "before")
+)
+_RARE: Final = (*_RARE_TEXTS, *_RARE_INSTANTS)
+FIELDS: Final = (*_TEXTS, *_INSTANTS, *_RARE)
 """Fields of the filter beside the state, with what the form calls them."""
 
 _BULK: Final[tuple[BulkAction, ...]] = get_args(BulkAction)
@@ -56,12 +70,15 @@ async def agendas(view: PageView) -> Page:
         "agendas.html",
         "Agendas",
         {
-            "fields": FIELDS,
+            "fields": (*_TEXTS, *_INSTANTS),
+            "more_fields": _RARE,
+            "has_more": any(view.query.get(name) for name, _ in _RARE),
             "chosen": {name: view.query.get(name, "") for name, _ in FIELDS},
             "states": [one.value for one in State],
             "chosen_states": set(view.query.getall("state", [])),
             "order": order,
             "total": listed.total,
+            "total_is_capped": listed.total_is_capped,
             "agendas": listed.agendas,
             "next": f"?{urlencode(following)}" if listed.next else "",
             "may_operate": view.may(Role.OPERATE),
@@ -116,7 +133,7 @@ def selection(query: MultiMapping[str]) -> Selection:
     """
     fields: dict[str, list[str] | str] = {}
     for name, value in _pairs(query):
-        if name in dict(_INSTANTS):
+        if name.endswith(("_from", "_before")):
             fields[name] = value
         else:
             values = fields.setdefault(name, [])
@@ -149,8 +166,14 @@ def _issues(error: ValidationError) -> list[Issue]:
 def _remedy(where: tuple[int | str, ...], message: str) -> str:
     allowed: Mapping[str, str] = {
         "state": f"one of {', '.join(one.value for one in State)}",
-        "accepted_from": "an instant with an offset, such as 2026-01-31T12:00:00Z",
-        "accepted_before": "an instant with an offset, such as 2026-01-31T12:00:00Z",
+        "priority": "a whole number from 1 to 9",
+        "attempt": "a whole number from 1",
+        "waiting_for": f"one of {', '.join(get_args(WaitReason))}",
+        "stopping": f"one of {', '.join(get_args(StopReason))}",
+        **dict.fromkeys(
+            (name for name, _ in (*_INSTANTS, *_RARE_INSTANTS)),
+            "an instant with an offset, such as 2026-01-31T12:00:00Z",
+        ),
     }
     known = allowed.get(str(where[0])) if where else None
     return f"must be {known}" if known else message

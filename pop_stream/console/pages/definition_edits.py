@@ -7,7 +7,7 @@ another one came first, both are shown, and nothing is lost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -61,12 +61,14 @@ class Draft:
         object_id: Of the definition; empty for a new one, which names its own.
         version: That it is a change of; `_NEW` for a new one.
         text: As it was typed.
+        reason: Why it is changed, for the audit log.
     """
 
     kind: DefinitionKind
     object_id: str
     version: int
     text: str
+    reason: str = ""
 
     def content(self) -> dict[str, Any]:
         """The text as JSON.
@@ -129,12 +131,12 @@ async def define_it(view: PageView, form: MultiMapping[str]) -> Page | str:
     """
     kind = kind_of(view)
     _expect(may_define(view, kind), kind)
-    draft = Draft(kind, "", _NEW, form.get("content", ""))
+    draft = _draft(form, kind, "", _NEW)
     try:
         content = draft.content()
         new = draft.judged(content, view.caller.customer_id)
         if form.get("do") == "save":
-            stored = await kind.calls(view.client).create(content)
+            stored = await kind.calls(view.client).create(content, reason=draft.reason)
             return f"{kind.address(stored.definition.id)}?did=defined"
     except (ApiError, IssuesError) as error:
         return _refused(draft, error)
@@ -160,15 +162,13 @@ async def change_it(view: PageView, form: MultiMapping[str]) -> Page | str:
     Raises:
         ForbiddenError: If the viewer may not change it.
     """
-    text = form.get("content", "")
     try:
         kind, stored = await _changeable(view)
     except ApiNotFoundError as error:
         if not may_define(view, kind_of(view)):
             raise
-        return _form_page(Draft(kind_of(view), "", _NEW, text), error)
-    object_id = stored.definition.id
-    draft = Draft(kind, object_id, version_in(form), text)
+        return _form_page(_draft(form, kind_of(view), "", _NEW), error)
+    draft = _draft(form, kind, stored.definition.id, version_in(form))
     try:
         content = draft.content()
         new = draft.judged(content, stored.content.get("owner"))
@@ -188,7 +188,7 @@ async def _save(
 ) -> Page | str:
     calls = draft.kind.calls(view.client)
     try:
-        await calls.put(draft.object_id, content, if_match=draft.version)
+        await calls.put(draft.object_id, content, if_match=draft.version, reason=draft.reason)
     except ApiPreconditionError:
         # Another change came between the look at it and this one.
         return await _conflict_page(view, draft, await calls.get(draft.object_id), new)
@@ -207,7 +207,7 @@ async def _conflict_page(
         theirs = difference(said(base), said(stored))
     except ApiNotFoundError:
         pass  # versions are kept for a while only
-    again = Draft(draft.kind, draft.object_id, stored.version, draft.text)
+    again = replace(draft, version=stored.version)
     page = _preview_page(again, difference(said(stored), new))
     more = {"theirs": theirs, "meant": draft.version, "is_conflict": True}
     return Page(page.template, page.title, {**page.values, **more}, status=HTTPStatus.CONFLICT)
@@ -234,7 +234,9 @@ async def delete_it(view: PageView, form: MultiMapping[str]) -> Page | str:
     kind, stored = await _changeable(view)
     version = version_in(form)
     try:
-        await kind.calls(view.client).delete(stored.definition.id, if_match=version)
+        await kind.calls(view.client).delete(
+            stored.definition.id, if_match=version, reason=form.get("reason", "")
+        )
     except ApiConflictError as error:
         return _deletion_page(kind, stored, error)
     return f"/definitions/{kind.path}?did=deleted"
@@ -320,6 +322,12 @@ def _expect(may: bool, kind: DefinitionKind) -> None:  # a claim, not a switch
         whose = "your own" if kind.is_customers else "operators'"
         msg = f"changing a {kind.kind} needs the role {kind.writer.value}, and to be {whose}"
         raise ForbiddenError(msg)
+
+
+def _draft(
+    form: MultiMapping[str], kind: DefinitionKind, object_id: str, version: int
+) -> Draft:
+    return Draft(kind, object_id, version, form.get("content", ""), form.get("reason", ""))
 
 
 def _goes_on(form: MultiMapping[str]) -> bool:

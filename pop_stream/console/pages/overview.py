@@ -116,11 +116,11 @@ async def _attention(view: PageView, rows: list[InsightRow]) -> list[Attention]:
             if row.queue is not None and row.queue.limited_by in _HELD_UP
         ),
     ]
-    found += await _ended_badly(view)
-    found += await _dead_letters(view)
+    asked = [_ended_badly(view), _retrying(view), _dead_letters(view)]
     if view.is_operator:
-        found += await _parts_away(view)
-        found += await _paused(view)
+        asked += [_parts_away(view), _paused(view)]
+    for more in await asyncio.gather(*asked):
+        found += more
     if view.is_operator and view.may(Role.ADMIN):
         found += [Attention(one, "/doctor") for one in view.findings.get(view)]
     return found
@@ -130,18 +130,28 @@ async def _ended_badly(view: PageView) -> list[Attention]:
     # By the hour: a page whose filter moved with every second would be sent again each time.
     since = view.now.replace(minute=0, second=0, microsecond=0) - _LATELY
     found: list[Attention] = []
-    for state in (State.FAILED, State.EXPIRED, State.REFUSED):
-        where = Selection(state=(state,), accepted_from=since)
-        total = (await view.client.page(where, limit=1)).total
-        if total:
+    states = (State.FAILED, State.EXPIRED, State.REFUSED)
+    pages = await asyncio.gather(
+        *(
+            view.client.page(Selection(state=(one,), accepted_from=since), limit=1)
+            for one in states
+        )
+    )
+    for state, page in zip(states, pages, strict=True):
+        if page.total:
             asked = urlencode({"state": state.value, "accepted_from": since.isoformat()})
-            text = f"{number(total)} agendas accepted in the last 24 h are {state.value}"
+            many = f"{number(page.total)}{' or more' if page.total_is_capped else ''}"
+            text = f"{many} agendas accepted in the last 24 h are {state.value}"
             found.append(Attention(text, f"/agendas?{asked}"))
-    retrying = (await view.client.page(Selection(state=(State.RETRYING,)), limit=1)).total
-    if retrying:
-        text = f"{number(retrying)} agendas lost an attempt, and are tried again"
-        found.append(Attention(text, "/agendas?state=retrying"))
     return found
+
+
+async def _retrying(view: PageView) -> list[Attention]:
+    page = await view.client.page(Selection(state=(State.RETRYING,)), limit=1)
+    if not page.total:
+        return []
+    text = f"{number(page.total)} agendas lost an attempt, and are tried again"
+    return [Attention(text, "/agendas?state=retrying")]
 
 
 async def _dead_letters(view: PageView) -> list[Attention]:

@@ -1,10 +1,12 @@
-"""Which insight would take an agenda: a dry run of routing, with how each insight fared.
+"""An agenda as JSON: which insight would take it, how each fared, and then submit it.
 
-The agenda, or the run of a template, is asked about as it is typed; nothing is submitted.
+The agenda, or the run of a template, is asked about as it is typed; nothing is submitted by
+that.
 """
 
 from http import HTTPStatus
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from multidict import MultiMapping
@@ -22,6 +24,7 @@ from pop_stream.console.rendering import Page
 from pop_stream.console.viewing import PageView
 from pop_stream.model.definitions import Mappers
 from pop_stream.model.errors import Issue, IssuesError, PopStreamError, SubmissionError
+from pop_stream.model.identity import Role
 from pop_stream.model.validation import shorten
 
 _CONTENT = "content"
@@ -43,26 +46,32 @@ async def routing(view: PageView) -> Page:
             mappers = (await view.client.insights.get(insight_id)).definition.mappers
             operation = _fitting(mappers)
         begin["operations"] = [operation]
-    return _page(as_text(begin))
+    return _page(view, as_text(begin), str(uuid4()))
 
 
-async def explain_route(view: PageView, form: MultiMapping[str]) -> Page:
-    """The form again, with where it would go, or with what is wrong with it."""
-    text = form.get(_CONTENT, "")
+async def explain_route(view: PageView, form: MultiMapping[str]) -> Page | str:
+    """The form again, with where it would go or what is wrong; or submit it, if that is asked.
+
+    Sent twice, it is accepted once: the form has the id of an agenda that names none.
+    """
+    text, agenda_id = form.get(_CONTENT, ""), form.get("id", "")
     try:
         content = msgspec.json.decode(text)
         if not isinstance(content, dict):
             message = "must be a JSON object: an agenda, or template_id, params and payload"
             raise SubmissionError([Issue(_CONTENT, shorten(content), message)])
+        if form.get("do") == "submit":
+            accepted = await view.client.submit({"id": agenda_id, **content})
+            return f"/agendas/{accepted.id}?did=submit"
         explained = await view.client.explain_placement(content)
     except (ApiUnauthenticatedError, ApiForbiddenError, ApiNotFoundError):
         raise
     except (ApiError, IssuesError) as error:
-        return _page(text, error=error)
+        return _page(view, text, agenda_id, error=error)
     except (ValueError, RecursionError) as error:
         issue = Issue(_CONTENT, shorten(text), f"is no JSON: {error}")
-        return _page(text, error=SubmissionError([issue]))
-    return _page(text, explained=explained)
+        return _page(view, text, agenda_id, error=SubmissionError([issue]))
+    return _page(view, text, agenda_id, explained=explained)
 
 
 def _fitting(mappers: Mappers) -> dict[str, Any]:
@@ -72,7 +81,9 @@ def _fitting(mappers: Mappers) -> dict[str, Any]:
 
 
 def _page(
+    view: PageView,
     text: str,
+    agenda_id: str,
     *,
     explained: RouteExplanation | None = None,
     error: PopStreamError | None = None,
@@ -80,6 +91,8 @@ def _page(
     issues = getattr(error, "issues", ())
     values = {
         "text": text,
+        "agenda_id": agenda_id,
+        "may_submit": view.may(Role.SUBMIT),
         "explained": explained,
         "issues": issues,
         "detail": str(error) if error and not issues else "",

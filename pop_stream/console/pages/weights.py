@@ -86,7 +86,10 @@ async def pause_insight(view: PageView, form: MultiMapping[str]) -> str:
     action, insight_id = _pause_or_resume(view), view.parts["insight_id"]
     version = version_in(form)
     await view.client.insights.patch(
-        insight_id, {"paused": action == "pause"}, if_match=version
+        insight_id,
+        {"paused": action == "pause"},
+        if_match=version,
+        reason=form.get("reason", ""),
     )
     return f"/insights/{insight_id}?did={action}"
 
@@ -96,10 +99,11 @@ async def _change(view: PageView, form: MultiMapping[str], fields: dict[str, obj
     version = version_in(form) if "version" in form else None
     if version is None:
         version = await _version(view, customer_id)
+    customers, reason = view.client.customers, form.get("reason", "")
     if version == _UNDEFINED:
-        await view.client.customers.create({"id": customer_id, **fields})
+        await customers.create({"id": customer_id, **fields}, reason=reason)
     else:
-        await view.client.customers.patch(customer_id, fields, if_match=version)
+        await customers.patch(customer_id, fields, if_match=version, reason=reason)
 
 
 async def _version(view: PageView, customer_id: str) -> int:

@@ -113,6 +113,36 @@ if (document.body.hasAttribute("data-live")) {
   follow();
 }
 
+// A form that is asked about while one types: what its answer says of it is put in place. The
+// button that was not pressed is not sent, so nothing but asking comes of it.
+const judged = main.querySelector("form[data-check]");
+const verdict = document.getElementById(judged?.getAttribute("data-check") ?? "");
+if (judged instanceof HTMLFormElement && verdict !== null) {
+  const [form, place] = [judged, verdict];
+  /** @type {AbortController | null} */
+  let asking = null;
+  const ask = async () => {
+    asking?.abort();
+    asking = new AbortController();
+    const body = new URLSearchParams();
+    for (const [name, value] of new FormData(form)) body.append(name, String(value));
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, signal: asking.signal });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const next = page.getElementById(place.id);
+      if (next !== null) morphChildren(place, next);
+    } catch {
+      // Aborted, or the server is away: the next key asks again.
+    }
+  };
+  /** @type {number | undefined} */
+  let soon;
+  form.addEventListener("input", () => {
+    clearTimeout(soon);
+    soon = setTimeout(ask, 400);
+  });
+}
+
 // Shortcuts: a key of its own for each link that names one, and / for the first field.
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof Element && event.target.closest("input, select, textarea");

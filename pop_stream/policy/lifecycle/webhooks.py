@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,6 +14,9 @@ from pop_stream.model.retry import Backoff
 from pop_stream.model.tenancy import display_id
 from pop_stream.policy.lifecycle.states import OUTCOMES
 from pop_stream.policy.lifecycle.summary import Summary
+
+CallbackState = Literal["waiting", "delivered", "exhausted"]
+"""Of a report of an agenda's end: still tried, answered with a 2xx, or given up."""
 
 BACKOFF: Final = Backoff(first_s=5.0, factor=3.0, most_s=3 * 3600.0)
 """Between tries: 5 s, 15 s, 45 s, and so on; ten tries take some eight hours."""

@@ -81,6 +81,8 @@ CALLS = [
     ("GET", "/v1/agendas/{agenda_id}", "/v1/agendas/none", None, 404),
     ("GET", "/v1/agendas/{agenda_id}/progress", "/v1/agendas/a1/progress", None, 200),
     ("GET", "/v1/agendas/{agenda_id}/progress", "/v1/agendas/none/progress", None, 404),
+    ("GET", "/v1/agendas/{agenda_id}/callbacks", "/v1/agendas/a1/callbacks", None, 200),
+    ("GET", "/v1/agendas/{agenda_id}/callbacks", "/v1/agendas/none/callbacks", None, 404),
     ("GET", "/v1/agendas/{agenda_id}/events", "/v1/agendas/done/events", None, 200),
     ("GET", "/v1/agendas/{agenda_id}/events", "/v1/agendas/none/events", None, 404),
     ("GET", "/v1/links/{link_id}/summary", "/v1/links/l1/summary", None, 200),

@@ -120,6 +120,19 @@ def test_a_list_on_a_terminal_says_how_many_there_are(server):
     assert "0 of 10000 or more" in run("list").output
 
 
+def test_callbacks_are_a_table_or_the_apis_answer(server):
+    at = "2026-03-01T12:00:00Z"
+    one = {
+        "id": "a/1", "url": "https://x/", "state": "waiting", "tries": 3, "due_at": at,
+        "created_at": at, "ended_at": None, "reason": "answered with 503",
+    }  # fmt: skip
+    server.answers = [{"callbacks": [one]}] * 2
+    shown = run("callbacks", "a1").output
+    assert "waiting" in shown
+    assert "503" in shown
+    assert json.loads(run("callbacks", "a1", "--json").output) == {"callbacks": [one]}
+
+
 def test_why_is_explained_in_words(server):
     known = dict.fromkeys(WhyView.__struct_fields__)
     server.answers = [known | {"id": "a/1", "state": "ready", "why": "position 3 of 9"}]

@@ -78,15 +78,19 @@ async def test_a_change_is_shown_before_it_is_saved(api, browser):
     assert lines(text, "added")[-1] == '"max_in_flight": 7'
     assert (await stored(api)).version == 1
     assert "<script>alert" not in text
-    status, text = await browser.post(EDIT, **hidden(text, EDIT), do="save")
+    status, text = await browser.post(
+        EDIT, **hidden(text, EDIT), do="save", reason=f"Night shift {EVIL}"
+    )
     assert (status, "Saved; in force" in text) == (200, True)
     assert (await stored(api)).definition.max_in_flight == 7
+    assert api.store.authors[-1].reason == f"Night shift {EVIL}"
     assert browser.answered_at == f"{PAGE}?did=saved"
 
 
 async def test_what_was_shown_can_be_edited_further(browser):
     _, text = await browser.submit(EDIT, EDIT, content=json.dumps(CHANGED), do="preview")
-    _, text = await browser.post(EDIT, **hidden(text, EDIT), do="edit")
+    _, text = await browser.post(EDIT, **hidden(text, EDIT), do="edit", reason=EVIL)
+    assert hidden(text, EDIT)["reason"] == EVIL
     typed = re.search(r"<textarea[^>]*>(.*?)</textarea>", text, re.S)[1]
     assert json.loads(unescape(typed)) == CHANGED
 
@@ -210,9 +214,23 @@ async def test_what_a_customer_defines_is_its_own():
 
 async def test_a_definition_is_deleted_after_it_was_shown(api, browser):
     page = "/ui/definitions/customers/acme/delete"
-    status, text = await browser.submit(page, page)
+    status, text = await browser.submit(page, page, reason="It has moved away")
     assert (status, "Deleted." in text) == (200, True)
     assert await stored(api, "customer", "acme") is None
+    assert api.store.authors[-1].reason == "It has moved away"
+
+
+async def test_a_reason_that_is_too_long_names_field_and_limit(api, browser):
+    content = json.dumps(CHANGED)
+    status, text = await browser.submit(
+        EDIT, EDIT, content=content, do="save", reason="x" * 501
+    )
+    assert (status, "<code>reason</code>" in text, "500 characters" in text) == (
+        422,
+        True,
+        True,
+    )
+    assert (await stored(api)).version == 1
 
 
 async def test_what_was_changed_meanwhile_is_not_deleted(api, browser):
@@ -262,6 +280,23 @@ async def test_a_dry_run_of_routing_says_how_each_insight_fared(api, browser):
     assert "chosen" in text
     assert "no match" in text
     assert api.published == []
+
+
+async def test_what_was_tried_is_submitted_once_however_often_it_is_sent(api, browser):
+    page = "/ui/routing"
+    _, text = await browser.get(page)
+    sent = hidden(text, page) | {"content": json.dumps(agenda(id=None)), "do": "submit"}
+    sent["content"] = json.dumps({k: v for k, v in agenda().items() if k != "id"})
+    for _ in range(2):
+        status, _ = await browser.post(page, **sent)
+        assert (status, browser.answered_at) == (
+            200,
+            f"/ui/agendas/{sent['id']}?did=submit",
+        )
+    assert {one.get("agenda", one)["id"] for one in api.published} == {sent["id"]}
+    wrong = sent | {"content": json.dumps(agenda(priority=0))}
+    status, text = await browser.post(page, **wrong)
+    assert (status, "priority" in text, "would be refused" in text) == (422, True, True)
 
 
 async def test_a_dry_run_begins_with_what_the_address_names(api, browser):

@@ -80,7 +80,7 @@ SENT = {
     "/schedules/{object_id}/{action}": {
         "first": "2026-01-01T00:00:00Z", "last": "2026-01-01T00:01:00Z",
     },
-    "/routing": {"content": "{}"},
+    "/routing": {"content": "{}", "id": "a9", "do": "ask"},
     "/dead-letters/commands": {
         "action": "redrive", "filter": "kind=webhook", "reason": "r", "confirmed": "yes",
     },

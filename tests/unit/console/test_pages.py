@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
@@ -18,6 +18,7 @@ from pop_stream.model.events.scheduling import CustomerShare, QueuedAgendaStatus
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import PastAttempt
+from pop_stream.ports.agendas import MAX_COUNTED, AgendaCount
 
 EVIL = (
     "<script>alert(1)</script>{{ 7*7 }}{% raw %}\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=x>"
@@ -90,6 +91,9 @@ async def test_what_is_not_there_says_so(browser):
     [
         ("state=lost", "state", "one of accepted, ready"),
         ("accepted_from=yesterday", "accepted_from", "an instant with an offset"),
+        ("ended_before=1", "ended_before", "an instant with an offset"),
+        ("priority=12", "priority", "a whole number from 1 to 9"),
+        ("stopping=soon", "stopping", "one of cancelled, expired"),
     ],
 )
 async def test_a_wrong_filter_says_which_field_and_what_is_allowed(
@@ -105,6 +109,42 @@ async def test_a_filter_is_the_address_of_its_view(api, browser):
     _, text = await browser.get("/ui/agendas?state=succeeded")
     assert "a2" in text
     assert "/ui/agendas/a1" not in text
+
+
+@pytest.mark.parametrize(
+    ("field", "fits", "fits_not"),
+    [
+        ("priority", "5", "9"),
+        ("attempt", "1", "7"),
+        ("puller_id", "w1", "w9"),
+        ("ended_before", "2026-03-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+        ("template_id", "", "none"),
+        ("stopping", "", "cancelled"),
+        ("waiting_for", "", "retry"),
+    ],
+)
+async def test_agendas_are_found_by_every_field_of_a_summary(
+    api, browser, field, fits, fits_not
+):
+    ended = {"state": State.FAILED, "ended_at": datetime(2026, 2, 1, tzinfo=UTC)}
+    api.summaries.put(summary("a7", priority=5, puller_id="w1", **ended))
+    _, text = await browser.get(f"/ui/agendas?ids=a7&{field}={fits}")
+    assert '<tr data-row="a7">' in text
+    _, text = await browser.get(f"/ui/agendas?ids=a7&{field}={fits_not}")
+    assert '<tr data-row="a7">' not in text
+    is_rare = field not in {"puller_id", "template_id"}
+    assert ('<details class="more" open>' in text) == is_rare
+
+
+async def test_a_count_that_is_capped_says_so(api, browser, monkeypatch):
+    capped = AgendaCount(MAX_COUNTED, is_capped=True)
+
+    async def count(_):
+        return capped
+
+    monkeypatch.setattr(api.summaries, "count", count)
+    _, text = await browser.get("/ui/agendas")
+    assert "or more</strong> agendas fit." in text
 
 
 async def test_what_customers_write_is_never_markup(api, browser):

@@ -15,6 +15,7 @@ from pop_stream.model.events.base import RefusedIssue
 from pop_stream.model.identity import Role
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.pullers import SeenPuller
+from pop_stream.ports.summaries import Callback
 
 A, B, C, D = ("a" * 20, "b" * 20, "c" * 20, "d" * 20)
 EVIL = "<script>alert(1)</script>{{ 7*7 }}\N{RIGHT-TO-LEFT OVERRIDE}'\"--><svg onload=x>"
@@ -117,13 +118,35 @@ async def test_an_agenda_shows_the_callbacks_that_came_to_nothing(api, browser):
     api.summaries.put(summary(state=State.FAILED, body=body, ended_at=AT))
     shown = await section()
     assert f'href="/ui/dead-letters/{C}">w1</a>' in shown
-    assert "undelivered" in shown
+    assert "given up" in shown
     assert "<script>" not in shown
     await browser.submit(f"/ui/dead-letters/{C}", f"/ui/dead-letters/{C}/redrive")
     assert "redriven" in await section()
     api.summaries.put(summary("a2", state=State.SUCCEEDED, body=body, ended_at=AT))
     _, text = await browser.get("/ui/agendas/a2")
-    assert "none came to nothing" in text
+    assert "Table of callbacks" not in text
+
+
+async def test_an_agenda_shows_what_became_of_each_callback(api, browser):
+    reports = [
+        Callback(
+            "w3", f"https://example.com/{EVIL}", "waiting", 2, AT, AT, None, f"got 503 {EVIL}"
+        ),
+        Callback("w2", "https://example.com/", "delivered", 1, AT, None, AT, ""),
+        Callback(
+            "w1", "https://example.com/", "exhausted", 10, AT, None, AT, "answered with 500"
+        ),
+    ]
+    api.summaries.reported["a1"] = reports
+    _, text = await browser.get("/ui/agendas/a1")
+    rows = re.findall(r'<tr data-row="(w\d)">(.*?)</tr>', text, re.S)
+    assert [name for name, _ in rows] == ["w3", "w2", "w1"]
+    for (_, row), says in zip(rows, ("waiting", "delivered", "given up"), strict=True):
+        assert says in row
+    assert f'href="/ui/dead-letters/{C}">w1</a>' in rows[2][1]
+    assert "answered with 500" in rows[2][1]
+    assert "<script>alert" not in text
+    assert "data-live" in text  # one is still tried
 
 
 async def test_open_letters_need_attention(browser):
