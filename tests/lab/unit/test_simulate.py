@@ -109,7 +109,7 @@ def test_a_picture_is_an_svg_with_everybody_named(simulate, tmp_path):
     assert all(one in texts for one in ("split", "plain", "other"))
 
 
-def test_long_names_that_differ_at_their_ends_can_be_told_apart(trace, tmp_path):
+def test_long_names_that_differ_at_their_ends_are_shown_to_differ(trace, tmp_path):
     path = tmp_path / "names.svg"
     names = [f"a-group-of-an-institute-that-has-{'x' * 30}-{n}" for n in range(5)]
     lines = [f"{n},{names[n % 5]},,9," for n in range(50)]
