@@ -71,6 +71,7 @@ class MemoryKeys:
                 object_id=entry.object_id,
                 before=None if entry.before is None else msgspec.json.encode(entry.before),
                 after=None if entry.after is None else msgspec.json.encode(entry.after),
+                reason=entry.author.reason,
             )
         )
 
