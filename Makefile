@@ -17,7 +17,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo dev chaos test pictures check house format generate dashboards \
-  deploy-render deploy-check verify lock audit image coverage integrations ci clean
+  deploy-render deploy-check verify lock audit image coverage workers integrations ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,8 +100,14 @@ coverage: $(READY) ## Check that the tests of the core reach every branch of it
 	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties tests/lab/unit tests/lab/properties
 	$(VENV)/bin/coverage report
 
+workers: ## Write what is generated for the workers in Go and TypeScript (needs go and npm)
+	cd workers/go && go generate ./...
+	cd workers/typescript && npm ci --ignore-scripts --no-audit --no-fund && npm run generate
+
+# The engine of containers is Podman's; the workers in other languages need go and node.
 integrations: $(EXTRAS)/.ready ## Test what needs the extras for frameworks and platforms (ARGS="-k name")
-	@set -eu; left_out="$$(PYTHONPATH=tests/support $(PY) tests/support/podman_engine.py)"; set -x; \
+	@set -eu; left_out="$$(PYTHONPATH=tests/support $(PY) tests/support/podman_engine.py)"; \
+	left_out="$$left_out $$($(PY) tests/support/worker_programs.py)"; set -x; \
 	$(EXTRAS)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/integrations $$left_out $(ARGS)
 
 ci: coverage test integrations audit ## All of the above that can fail

@@ -1,4 +1,4 @@
-"""Writes what is made from the code: message schemas, AsyncAPI, settings and topics.
+"""Writes what is made from the code: message schemas, AsyncAPI, OpenAPI, settings and topics.
 
 `python -m pop_stream.cli.generate` writes the files; with `--check` it writes nothing and
 fails if any of them is not what it would write.
@@ -15,6 +15,10 @@ import msgspec
 from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined
 
+from pop_stream.api.http.openapi import openapi
+from pop_stream.api.routes.agendas import agenda_routes
+from pop_stream.api.routes.pulls import pull_routes
+from pop_stream.api.routes.waits import wait_routes
 from pop_stream.cli.asyncapi import asyncapi_text
 from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definition
@@ -44,6 +48,14 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DECIDED: Final[Any] = ScheduleEvent | list[ScheduleEvent]
 _SUBMISSION: Final[Any] = Agenda | TEMPLATE_RUN | list[Agenda | TEMPLATE_RUN]  # type: ignore[valid-type]  # made at run time
 
+_OF_WORKERS: Final = frozenset(
+    {
+        "submitAgendas", "getAgendaProgress", "makeCompletionToken",
+        "pullAgendas", "renewAttempt", "reportProgress", "completeAttempt",
+    }
+)  # fmt: skip
+"""What workers in other languages ask the API; their types are made from it."""
+
 Schema = dict[str, Any]
 
 
@@ -58,6 +70,7 @@ def generated() -> Mapping[Path, str]:
     files[reference / "settings.md"] = _settings_page()
     files[reference / "topics.md"] = _topics_page()
     files[reference / "asyncapi.json"] = asyncapi_text(of_topics)
+    files[reference / "workers-openapi.json"] = _workers_openapi()
     return files
 
 
@@ -101,6 +114,28 @@ def schemas() -> dict[str, Schema]:
         ),
         "dead-letters.json": _titled("A record that no part could use", _of(RecordRefused)),
     }
+
+
+class _Unserved:
+    """Stands for the endpoints of routes that are described and not served."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # any endpoint
+        return self
+
+    def __call__(self, *_: object) -> Any:  # noqa: ANN401  # any handler
+        return self
+
+
+def _workers_openapi() -> str:
+    """The part of the API's OpenAPI document that workers need."""
+    none: Any = _Unserved()
+    table = (
+        *agenda_routes(none, none, none, none, none),
+        *wait_routes(none, none, none, none),
+        *pull_routes(none, none),
+    )
+    ours = [route for route in table if route.name in _OF_WORKERS]
+    return json.dumps(openapi(ours, requires_authentication=True), indent=2) + "\n"
 
 
 def _of_rules() -> dict[str, Schema]:
