@@ -5,8 +5,9 @@ import shutil
 import pytest
 import pytest_asyncio
 from printed_page import PrintedPage
-from worker_contract import FIXTURES, HTTP_TESTS, prints_a_letter
+from worker_contract import FIXTURES, HTTP_TESTS
 from worker_programs import WORKERS, run
+from worker_world import prints_a_letter
 
 globals().update(HTTP_TESTS | FIXTURES)
 

@@ -163,7 +163,7 @@ async def test_appended_operations_run_with_their_results(world):
     assert found["one"]["appended_by"] == "scan"
 
 
-async def test_an_unsound_operation_is_refused_and_its_handler_told(world):
+async def test_an_unsound_operation_is_refused_and_its_handler_fails(world):
     async with world.worker():
         more = [operation("one", "echo", depends_on=["missing"])]
         await world.submit(operation("scan", payload={"operations": more}))

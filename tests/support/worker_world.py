@@ -144,7 +144,7 @@ class WorkerWorld:
 
 async def prints_a_letter(world, page, commands, root):
     """Follow a page to its last command, which starts a worker, and let that print a letter."""
-    environment = os.environ | {"POP_STREAM": str(root)}
+    environment = os.environ | {"SOURCES": str(root)}
     *before, last = page.commands(commands)
     for command in before:
         ended = await asyncio.create_subprocess_shell(
