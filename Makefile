@@ -17,7 +17,8 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo dev chaos test pictures check house format generate dashboards \
-  deploy-render deploy-check verify lock audit image coverage workers integrations ci clean
+  deploy-render deploy-check verify lock audit image coverage workers integrations cluster ci \
+  clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +110,11 @@ integrations: $(EXTRAS)/.ready ## Test what needs the extras for frameworks and 
 	@set -eu; left_out="$$(PYTHONPATH=tests/support $(PY) tests/support/podman_engine.py)"; \
 	left_out="$$left_out $$($(PY) tests/support/worker_programs.py)"; set -x; \
 	$(EXTRAS)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/integrations $$left_out $(ARGS)
+
+# Kubernetes is built from its Go module when it is first needed: 10 to 30 minutes, once a user.
+cluster: $(READY) ## Test Jobs and deploy/rendered on a real API server (needs go, and etcd or apt)
+	@PYTHONPATH=. $(PY) tests/support/kubernetes_server.py
+	$(PY) -m pytest tests/cluster $(ARGS)
 
 ci: coverage test integrations audit ## All of the above that can fail
 
