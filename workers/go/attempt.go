@@ -130,7 +130,7 @@ func (a *attempt) takeOver(one *operation, view api.OperationView, attempt int) 
 	one.prior = view.Prior
 	switch {
 	case view.State == string(succeeded):
-		one.state, one.isKnown, one.isDone = succeeded, true, true
+		one.state, one.isDone = succeeded, true
 		a.names[one.Name+outputSuffix] = view.Result
 	case view.State == string(failed) && attempt == a.pulled.Attempt:
 		a.failLocked(one, decided(view))

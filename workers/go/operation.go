@@ -28,7 +28,6 @@ type operation struct {
 	api.Operation
 	dependsOn   map[string]bool
 	prior       *api.PriorProgress
-	isKnown     bool // succeeded before this attempt: nothing is reported of it
 	hasChanged  bool
 	isDone      bool // in this attempt; one that waits for something is, too
 	state       api.OperationReportState
