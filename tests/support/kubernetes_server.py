@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 from deadlines import within
+from job_puller import kubeconfig
 
 from pop_stream.devserver.folder import PORTS, is_free_port
 
@@ -140,23 +141,13 @@ class Cluster:
 
     def kubeconfig(self, token: str, namespace: str = "default") -> Path:
         """A file for one who has this token."""
-        reached = {"server": self.url, "certificate-authority": "apiserver.crt"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "here", "cluster": reached}],
-            "users": [{"name": "one", "user": {"token": token}}],
-            "contexts": [
-                {
-                    "name": "here",
-                    "context": {"cluster": "here", "user": "one", "namespace": namespace},
-                }
-            ],
-            "current-context": "here",
-        }
-        file = self.folder / f"{token}.{namespace}.json"
-        file.write_text(json.dumps(config))
-        return file
+        return kubeconfig(
+            self.folder,
+            self.url,
+            token=token,
+            namespace=namespace,
+            **{"certificate-authority": "apiserver.crt"},
+        )
 
     async def ask(self, method: str, path: str, **more: Any) -> Any:
         """Content of an answer.
