@@ -92,7 +92,8 @@ def _build_programs(names: Sequence[str]) -> None:
         (Path(folder) / "go.mod").write_text(_module_file(Path(module["GoMod"]).read_text()))
         _run("go", "mod", "tidy", cwd=folder)
         packages = [f"k8s.io/kubernetes/cmd/{one}" for one in names]
-        options = ("-p", "2", "-ldflags", "-s -w", "-o", str(FOLDER))
+        says = f"-X k8s.io/component-base/version.gitVersion=v{VERSION}"
+        options = ("-p", "2", "-ldflags", f"-s -w {says}", "-o", str(FOLDER))
         _run("nice", "go", "build", *options, *packages, cwd=folder)
 
 
