@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 from deadlines import within
 from executor_contract import TESTS, WITHIN_S, a_call, status_when, submitted, until
+from job_puller import job_puller
 from kubernetes_server import PULLER
+from puller_world import agenda, open_world, progress, with_api, work
 
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.lifecycle import (
+    AgendaHeartbeat,
+    AgendaProgressed,
+    AgendaSucceeded,
+)
 from pop_stream.puller.executors.handler import ExecutorHandler, RunLimits
 from pop_stream.puller.executors.kubernetes import (
     JobRules,
@@ -193,3 +201,46 @@ async def test_a_run_in_a_queue_waits_until_it_is_let_go(world):
     )
     await status_when(world, name, "succeeded")
     await executor.close()
+
+
+async def test_a_puller_that_was_killed_leaves_a_job_that_the_next_attempt_goes_on_with(
+    world, settings
+):
+    access = world.cluster.kubeconfig(PULLER, world.namespace)
+    does = work("render", "job", payload=world.payload("forever"))
+    topic = Topics(settings.topic_prefix).controls
+    async with (
+        open_world(settings, topic) as events,
+        with_api(settings, (200, progress(2))) as (reached, _),
+    ):
+        await events.create()
+        await events.emit(agenda("a1", does, lease_ms=3_000))
+        async with job_puller(reached, access):
+            await status_when_found(world, "running")
+            await events.until(lambda: events.of(AgendaHeartbeat))
+        (run,) = await world.executor.list_own()
+        await events.emit(agenda("a1", does, attempt=2, run_from=1))
+        async with job_puller(reached, access):
+            await events.until(lambda: is_running(events, 2))
+            await world.node.finish(world.namespace, await world.pod(run.name), "[7]")
+            await events.until(lambda: events.of(AgendaSucceeded))
+    (ended,) = events.of(AgendaSucceeded)
+    assert ended.attempt == 2
+    (operation,) = ended.operations
+    assert run.name in bytes(operation.result).decode()
+    assert b'"result":[7]' in bytes(operation.result)
+    assert [one.name for one in await world.executor.list_own()] == [run.name]
+
+
+async def status_when_found(world, state):
+    await until(
+        world.executor.list_own, lambda found: [one.status.state for one in found] == [state]
+    )
+
+
+def is_running(events, attempt):
+    return any(
+        event.attempt == attempt and one.message.startswith("running")
+        for event in events.of(AgendaProgressed)
+        for one in event.operations
+    )

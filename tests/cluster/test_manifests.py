@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 import yaml
 from executor_contract import until
+from kubernetes_server import VERSION
 from manifests import rendered
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,6 +71,10 @@ async def namespace(cluster):
     name = f"pop-{secrets.token_hex(4)}"
     await cluster.ask("POST", "/api/v1/namespaces", json={"metadata": {"name": name}})
     return name
+
+
+async def test_the_server_is_kubernetes_as_released(cluster):
+    assert (await cluster.ask("GET", "/version"))["gitVersion"] == f"v{VERSION}"
 
 
 @pytest.mark.parametrize("name", NAMES)

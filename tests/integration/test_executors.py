@@ -1,12 +1,10 @@
 """A puller whose operations run as Jobs: killed in the middle, and stopped."""
 
 import asyncio
-import os
-import sys
-from contextlib import asynccontextmanager
 
 import pytest
 from deadlines import within
+from job_puller import job_puller, kubeconfig
 from kubernetes_double import KubernetesDouble
 from puller_world import WITHIN_S, agenda, open_world, progress, with_api, work
 
@@ -19,19 +17,6 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
 )
 
-PROGRAM = """
-import sys
-from pop_stream.puller import Puller
-from pop_stream.puller.executors import RunLimits, add_executor
-from pop_stream.puller.executors.kubernetes import ClusterAccess, JobRules, KubernetesExecutor
-
-puller = Puller("media")
-access = ClusterAccess(sys.argv[1], "farm", headers={"Authorization": "Bearer secret"})
-executor = KubernetesExecutor(JobRules(images=["acme/*"]), access)
-add_executor(puller.handlers, "job", executor, limits=RunLimits(poll_s=0.1))
-puller.run()
-"""
-
 
 @pytest.fixture
 async def world(settings):
@@ -42,35 +27,12 @@ async def world(settings):
 
 
 @pytest.fixture
-async def cluster():
+async def cluster(tmp_path):
     double = KubernetesDouble()
     async with double.server() as server:
-        double.url = f"http://127.0.0.1:{server.port}"
+        url = f"http://127.0.0.1:{server.port}"
+        double.access = kubeconfig(tmp_path, url, token=double.token, namespace="farm")
         yield double
-
-
-@asynccontextmanager
-async def puller(settings, cluster):
-    """A puller in a process of its own, which is killed at the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        cluster.url,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
-            "POP_TOPIC_PREFIX": settings.topic_prefix,
-            "POP_API_URL": settings.api_url,
-        },
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 def render(does):
@@ -90,12 +52,12 @@ async def test_a_puller_that_was_killed_leaves_a_job_that_the_next_attempt_goes_
 ):
     async with with_api(world.settings, (200, progress(2))) as (settings, _):
         await world.emit(agenda("a1", render("forever"), lease_ms=3_000))
-        async with puller(settings, cluster):
+        async with job_puller(settings, cluster.access):
             await world.until(lambda: running(world, 1))
             await world.until(lambda: world.of(AgendaHeartbeat))
         (name,) = cluster.jobs
         await world.emit(agenda("a1", render("forever"), attempt=2, run_from=1))
-        async with puller(settings, cluster):
+        async with job_puller(settings, cluster.access):
             await world.until(lambda: running(world, 2))
             assert [*cluster.jobs] == [name]
             container = cluster.jobs[name]["spec"]["template"]["spec"]["containers"][0]
@@ -111,7 +73,7 @@ async def test_a_puller_that_was_killed_leaves_a_job_that_the_next_attempt_goes_
 
 async def test_a_cancelled_agenda_takes_its_job_along(world, cluster):
     await world.emit(agenda("a1", render("forever")))
-    async with puller(world.settings, cluster):
+    async with job_puller(world.settings, cluster.access):
         await world.until(lambda: world.of(AgendaClaimed) and running(world, 1))
         await world.stop("a1")
         await world.until(lambda: world.of(AgendaStopped))

@@ -127,6 +127,11 @@ class ClusterNode:
         }
         await self.cluster.patch_status(f"/api/v1/namespaces/{namespace}/pods/{name}", status)
 
+    async def finish(self, namespace, name, message):
+        """Have a pod's program end well, with this message."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        await self._end(path, await self.cluster.ask("GET", path), 0, "Completed", message)
+
     async def serve_log(self, request):
         text = self.logs.get(request.match_info["pod"])
         if text is None:

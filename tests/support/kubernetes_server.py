@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 from deadlines import within
+from job_puller import kubeconfig
 
 from pop_stream.devserver.folder import PORTS, is_free_port
 
@@ -91,7 +92,8 @@ def _build_programs(names: Sequence[str]) -> None:
         (Path(folder) / "go.mod").write_text(_module_file(Path(module["GoMod"]).read_text()))
         _run("go", "mod", "tidy", cwd=folder)
         packages = [f"k8s.io/kubernetes/cmd/{one}" for one in names]
-        options = ("-p", "2", "-ldflags", "-s -w", "-o", str(FOLDER))
+        says = f"-X k8s.io/component-base/version.gitVersion=v{VERSION}"
+        options = ("-p", "2", "-ldflags", f"-s -w {says}", "-o", str(FOLDER))
         _run("nice", "go", "build", *options, *packages, cwd=folder)
 
 
@@ -140,23 +142,13 @@ class Cluster:
 
     def kubeconfig(self, token: str, namespace: str = "default") -> Path:
         """A file for one who has this token."""
-        reached = {"server": self.url, "certificate-authority": "apiserver.crt"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "here", "cluster": reached}],
-            "users": [{"name": "one", "user": {"token": token}}],
-            "contexts": [
-                {
-                    "name": "here",
-                    "context": {"cluster": "here", "user": "one", "namespace": namespace},
-                }
-            ],
-            "current-context": "here",
-        }
-        file = self.folder / f"{token}.{namespace}.json"
-        file.write_text(json.dumps(config))
-        return file
+        return kubeconfig(
+            self.folder,
+            self.url,
+            token=token,
+            namespace=namespace,
+            **{"certificate-authority": "apiserver.crt"},
+        )
 
     async def ask(self, method: str, path: str, **more: Any) -> Any:
         """Content of an answer.
