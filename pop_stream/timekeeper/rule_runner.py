@@ -26,7 +26,7 @@ from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.state_rows import StateRows
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.errors import SubmissionError
+from pop_stream.model.errors import SubmissionError, UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.rules import POSITION_HEADER, RuleActed, RuleState, SignalGiven
 from pop_stream.model.rule import Rule
@@ -161,7 +161,7 @@ class RuleReader:
         while not stop.is_set():
             try:
                 await self._read(stop)
-            except KafkaError as error:
+            except (KafkaError, UnavailableError) as error:
                 _log.warning("rule.failed", rule=rule.id, error=repr(error))
                 await wait_until_set(stop, _RETRY_AFTER_S)
 

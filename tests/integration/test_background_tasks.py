@@ -1,6 +1,7 @@
 """Each part ends, and says why, when work beside it dies; whoever runs it starts it again."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -10,6 +11,7 @@ from deadlines import within
 from ledger_world import running_ledger_world
 from pydantic import SecretStr
 
+from pop_stream import composition
 from pop_stream.composition.api import run_api
 from pop_stream.composition.ingest import run_ingest
 from pop_stream.composition.rollup import run_rollup
@@ -51,6 +53,8 @@ WORK = [
     (run_ingest, GOSSIP),
     (run_ingest, "pop_stream.ingest.ingest.Ingest.run"),
     (run_ingest, "pop_stream.relay.relay.Relay.run"),
+    (run_ingest, "pop_stream.timekeeper.timekeeper.Timekeeper.run"),
+    (run_ingest, "pop_stream.timekeeper.rule_runner.RuleRunner.run"),
     (run_scheduler, FOLLOWER),
     (run_scheduler, "pop_stream.scheduler.ticker.Ticker.run"),
     (run_scheduler, "pop_stream.scheduler.usage_reporter.UsageReporter.run"),
@@ -60,10 +64,24 @@ WORK = [
     (run_rollup, "pop_stream.composition.rollup.schedule_retention"),
     (run_rollup, "pop_stream.composition.rollup.schedule_reconciliation"),
     (run_rollup, FOLLOWER),  # the reconciler's
+    (run_rollup, "pop_stream.composition.rollup.store_dead_letters"),
+    (run_rollup, "pop_stream.composition.rollup.store_occurrences"),
+    (run_rollup, "pop_stream.conditions.watcher.ConditionWatcher.run"),
+    (run_rollup, "pop_stream.rollup.rule_actions.RuleActions.run"),
     (run_puller, "pop_stream.puller.reporting.reporter.Reporter.run"),
     (run_puller, "pop_stream.puller.reporting.lease_renewer.LeaseRenewer.run"),
     (run_puller, TOPIC_FOLLOWER),
 ]
+
+
+TASKS = {"api.py": 0, "ingest.py": 4, "rollup.py": 9, "scheduler.py": 0}
+"""How many tasks the composition of each part starts. Who adds one adds it to `WORK`, too: all
+but the age of webhooks, which only a metric needs."""
+
+
+def test_no_task_of_a_part_is_forgotten_here():
+    folder = Path(composition.__file__).parent
+    assert {name: (folder / name).read_text().count("create_task(") for name in TASKS} == TASKS
 
 
 @pytest_asyncio.fixture

@@ -28,6 +28,7 @@ from pop_stream.api_models.schedules import (
 from pop_stream.model.errors import Issue
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.occasions import ScheduleAction, ScheduleCommanded, ScheduleState
+from pop_stream.model.identity import Principal
 from pop_stream.model.schedule import Schedule, kind_of, nominal_of
 from pop_stream.model.tenancy import display_id
 from pop_stream.model.trigger import zone_of
@@ -89,13 +90,13 @@ class ScheduleEndpoints:
         return json_response(NextInstants(items=items), status=HTTPStatus.OK)
 
     async def get_progress(self, request: web.Request) -> web.Response:
-        """How far it has come."""
+        """How far it has come; of others' work no agenda is named."""
         schedule = await self._find(request)
         state = self._state_of(schedule.id) or ScheduleState(
             schedule_id=schedule.id, position=0
         )
-        seen_by = principal_of(request).customer_id
-        previous = state.previous
+        principal, previous = principal_of(request), state.previous
+        running = state.open if _is_own(schedule, principal) else ()
         shown = ScheduleProgress(
             status=status(schedule, state, self._clock.now()),
             last=None if previous is None else nominal_of(previous),
@@ -103,7 +104,7 @@ class ScheduleEndpoints:
             skipped=state.skipped,
             missed=state.missed,
             failures=state.failures,
-            running=tuple(display_id(one.agenda_id, seen_by) for one in state.open),
+            running=tuple(display_id(one.agenda_id, principal.customer_id) for one in running),
             waiting=tuple(map(nominal_of, state.waiting)),
         )
         return json_response(shown, status=HTTPStatus.OK)
@@ -112,8 +113,7 @@ class ScheduleEndpoints:
         """A page of what was due, latest first; of others' work nothing is listed."""
         chosen = read_query(request, OccurrenceSelection)
         schedule, principal = await self._find(request), principal_of(request)
-        whose = schedule.owner or schedule.submission.get("customer_id")
-        if not principal.is_operator and whose != principal.customer_id:
+        if not _is_own(schedule, principal):
             return json_response(OccurrenceList(items=(), next=None), status=HTTPStatus.OK)
         wanted = OccurrenceFilter(
             schedule.id, chosen.state, chosen.nominal_from, chosen.nominal_before
@@ -184,6 +184,12 @@ class ScheduleEndpoints:
             occurrences=len(occurrences),
         )
         return json_response(shown, status=HTTPStatus.ACCEPTED)
+
+
+def _is_own(schedule: Schedule, principal: Principal) -> bool:
+    """Whether the agendas of a schedule, which the caller may see, are the caller's own."""
+    whose = schedule.owner or schedule.submission.get("customer_id")
+    return principal.is_operator or whose == principal.customer_id
 
 
 def _view(one: StoredOccurrence, schedule: Schedule, seen_by: str | None) -> OccurrenceView:

@@ -2,8 +2,8 @@
 
 A step sends what an API cannot know beforehand to be an attack: it is readable, and some part
 might not be able to carry it on. The attacks are those classes of input that once stopped a
-part, or made one customer pay for another: instants, sizes, work in a schema, numbers of
-things, slow bodies, calls of internal addresses, odd text, junk in the public topic.
+part, or made one customer pay for another: instants, sizes, work in a schema or a schedule,
+numbers of things, slow bodies, calls of internal addresses, odd text, junk in the public topic.
 """
 
 import asyncio
@@ -47,6 +47,24 @@ _PATHS: Final = (
     "/v1/agenda-templates/{}",
     "/v1/keys/{}",
 )
+_HOURS: Final = ",".join(map(str, range(24)))
+_SCHEDULES: Final[tuple[Mapping[str, object], ...]] = (
+    {"start": "2001-01-02T00:00:00Z", "trigger": {"rrule": "FREQ=DAILY;INTERVAL=0"}},
+    {"start": "1970-01-01T00:00:00Z", "trigger": {"rrule": f"FREQ=DAILY;BYHOUR={_HOURS}"}},
+    {
+        "start": "1970-01-01T00:00:00Z",
+        "trigger": {"rrule": "FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=31"},
+    },
+    {
+        "start": "2025-01-01T00:00:00Z",
+        "trigger": {"every_s": 1},
+        "catch_up_s": 31_622_400,
+        "misfire": "coalesce",
+        "overlap": "skip",
+    },
+)
+"""Those that take longest to find the next instants of, and one that makes up for a year."""
+
 _PARALLEL_UPLOADS: Final = 8
 _PARALLEL_STREAMS: Final = 30
 _STREAM_HELD_S: Final = 5.0
@@ -220,6 +238,13 @@ async def _work_in_schemas(hostile: HostileCustomer, name: str) -> None:
         await hostile.call(name, "POST", f"/v1/agenda-templates/{template}/run", run)
 
 
+async def _work_in_schedules(hostile: HostileCustomer, name: str) -> None:
+    schedule = f"c{hostile.chance.randrange(10**9)}"
+    body = {"id": schedule, "submission": _agenda(hostile), **hostile.chance.choice(_SCHEDULES)}
+    if await hostile.call(name, "POST", "/v1/schedules", body) is not None:
+        await hostile.call(name, "GET", f"/v1/schedules/{schedule}/next?n=100")
+
+
 async def _many_things(hostile: HostileCustomer, name: str) -> None:
     number = hostile.chance.randrange(10**9)
     body = {"id": f"n{number}", "agenda": _agenda(hostile)}
@@ -309,6 +334,7 @@ ATTACKS: Final = (
     Attack("large agendas", 1.0, _large_agendas),
     Attack("growing templates", 1.0, _growing_templates),
     Attack("work in schemas", 0.5, _work_in_schemas),
+    Attack("work in schedules", 0.5, _work_in_schedules),
     Attack("many things", 0.2, _many_things),
     Attack("many agendas", 1.0, _many_agendas),
     Attack("event streams", 0.5, _event_streams),

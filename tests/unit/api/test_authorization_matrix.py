@@ -40,7 +40,10 @@ from pop_stream.api.app import create_app
 from pop_stream.api.http.route import Route
 from pop_stream.auth.keys import ApiKeyCache, make_key
 from pop_stream.auth.tokens import CredentialVerifier
-from pop_stream.model.identity import Role
+from pop_stream.model.events.occasions import OpenOccurrence, ScheduleState
+from pop_stream.model.identity import ANYONE, Role
+from pop_stream.model.revisions import Author, put
+from pop_stream.model.schedule import Schedule
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.settings import Settings
 
@@ -458,6 +461,33 @@ async def test_a_key_that_was_made_works_until_it_is_revoked(world):
         page = await response.json()
     assert (page["entries"][0]["action"], page["next"]) == ("revoked", page["entries"][0]["id"])
     assert page["entries"][0]["object_id"] == made["id"]
+
+
+async def test_a_schedule_that_is_shared_names_no_agenda_of_anothers():
+    def state_of(schedule_id):
+        open_ = (OpenOccurrence(agenda_id=f"{schedule_id}.secret", position=1),)
+        return ScheduleState(schedule_id=schedule_id, position=1, open=open_)
+
+    shared = {"visibility": "global", "trigger": {"every_s": 60}}
+    work = {"customer_id": "beta", "operations": AGENDA["operations"]}
+    of_beta = Schedule.model_validate({"id": "s-beta", "submission": work, **shared})
+    async with open_world(schedule_state=state_of) as world:
+        await world.definition_store.change(
+            [put(of_beta)], Author(principal=ANYONE, request_id="test")
+        )
+        for customer, schedule_id, is_named in (
+            ("acme", "s-beta", False),
+            (None, "s-beta", True),
+            ("acme", "s-own", True),
+        ):
+            headers = {"Authorization": f"Bearer {world.token(customer, READ)}"}
+            for what in ("progress", "occurrences"):
+                url = f"/v1/schedules/{schedule_id}/{what}"
+                async with world.client.get(url, headers=headers) as response:
+                    assert response.status == 200
+                    assert ("secret" in await response.text()) is (
+                        is_named and what == "progress"
+                    )
 
 
 async def test_no_secret_is_logged_or_answered(world, caplog):
