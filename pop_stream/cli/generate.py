@@ -26,7 +26,7 @@ from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.model.events.occasions import OccasionEvent, ScheduleEvent, ScheduleState
 from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
 from pop_stream.model.events.quota import UsageEvent
-from pop_stream.model.events.rules import EndedAgenda, RuleActed, RuleState
+from pop_stream.model.events.rules import EndedAgenda, InsightIdled, RuleActed, RuleState
 from pop_stream.model.events.scheduling import (
     AttemptStop,
     EmittedAgenda,
@@ -141,6 +141,7 @@ def _workers_openapi() -> str:
 def _of_rules() -> dict[str, Schema]:
     return {
         "agenda-ends.json": _titled("How an agenda has ended", _of(EndedAgenda)),
+        "idle-insights.json": _titled("An insight has become idle", _of(InsightIdled)),
         "rule-actions.json": _titled("What a rule does to agendas or signals", _of(RuleActed)),
         "rule-states.json": _titled("What became of a rule's records", _of(RuleState)),
     }

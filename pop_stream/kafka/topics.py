@@ -151,6 +151,11 @@ class Topics:
         return f"{self.prefix}agenda-ends"
 
     @property
+    def idle_insights(self) -> str:
+        """Which insights have become idle, while a rule waits for that."""
+        return f"{self.prefix}idle-insights"
+
+    @property
     def rule_actions(self) -> str:
         """What rules do that needs the database."""
         return f"{self.prefix}rule-actions"

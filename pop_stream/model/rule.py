@@ -1,8 +1,8 @@
 """A rule: when something comes, and it fits a schema, something is done.
 
-What comes is a record of a topic of the user's, the end of an agenda, or a definition that was
-changed. What is done: an agenda is submitted, agendas of a link are cancelled or released, or a
-signal is given.
+What comes is a record of a topic of the user's, the end of an agenda, a definition that was
+changed, or an insight whose runners have become idle. What is done: an agenda is submitted,
+agendas of a link are cancelled or released, or a signal is given.
 
 A submitted agenda has the id `<rule>.<source's hash>-<place>-<position>` and that position in a
 series of the rule and the place, which of a record are its partition and offset. So what is
@@ -38,7 +38,7 @@ MAX_RULE_ID: Final = 60
 EVENT: Final = "pop.event"
 """The name by which a rule refers to what came: `@<pop.event::/value>`."""
 
-RuleEvent = Literal["agenda.ended", "definition.changed"]
+RuleEvent = Literal["agenda.ended", "definition.changed", "insight.idle"]
 """What of the service itself a rule may wait for."""
 
 RuleAction = Literal["submission", "cancel", "release", "signal"]
@@ -93,7 +93,7 @@ class Rule(SharedDefinition):
     on: RuleEvent | None = Field(
         default=None,
         description="In place of a topic: ends of agendas, the owner's alone if there is one; "
-        "or changes of definitions, for operators' rules.",
+        "or, for operators' rules, changes of definitions, or insights that become idle.",
     )
     start: Literal["latest", "earliest"] = Field(
         default="latest",
@@ -172,6 +172,12 @@ class Rule(SharedDefinition):
         if self.on == "definition.changed" and self.owner is not None:
             msg = (
                 "owner: a customer sees no others' definitions; leave it out, or wait for else"
+            )
+            raise ValueError(msg)
+        if self.on == "insight.idle" and self.owner is not None:
+            msg = (
+                "owner: how busy an insight is shows what others run; leave it out, "
+                "or wait for else"
             )
             raise ValueError(msg)
         named = [one for one in ACTIONS if getattr(self, one) is not None]

@@ -251,8 +251,8 @@ def definition_change(key: bytes | None, value: bytes | None, version: int) -> b
     return msgspec.json.encode({**head, "definition": Raw(value or b"null")})
 
 
-def definition_place(key: bytes | None) -> str:
-    """The place of a definition's versions, whose positions they are."""
+def key_place(key: bytes | None) -> str:
+    """The place of what has this key, within which its positions grow."""
     return sha256(key or b"").hexdigest()[:16]
 
 

@@ -15,9 +15,10 @@ What a customer's schedule submits is admitted as the customer's own, by the sam
 over HTTP; what is not admitted is published as refused, under the occurrence's id. Ingest holds
 it to the customer's quotas.
 
-Rules submit in the same way, for records of users' topics, ends of agendas and changed
-definitions; each has a consumer group of its own, see `rule_runner`. What a rule does besides
-submitting goes to `pop.rule-actions`, for the rollup's process, as it needs the database.
+Rules submit in the same way, for records of users' topics, ends of agendas, changed
+definitions and idle insights; each has a consumer group of its own, see `rule_runner`. What a
+rule does besides submitting goes to `pop.rule-actions`, for the rollup's process, as it needs
+the database.
 
 It runs in ingest's process. A part that is down delays occurrences; when it is back, `misfire`
 of each schedule says which are made up for. Start with `Timekeeper.run`, then

@@ -29,13 +29,13 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import SubmissionError, UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.rules import POSITION_HEADER, RuleActed, RuleState, SignalGiven
-from pop_stream.model.rule import Rule
+from pop_stream.model.rule import Rule, RuleEvent
 from pop_stream.policy.ingress.admission import Admission
 from pop_stream.policy.rules import (
     RuleFiring,
     SourceRecord,
     definition_change,
-    definition_place,
+    key_place,
     match,
 )
 from pop_stream.ports.clock import Clock
@@ -53,6 +53,7 @@ _RETRY_AFTER_S: Final = 5.0
 _LOOK_FOR_TOPIC_S: Final = 10.0
 _ROWS_EVERY_S: Final = 1.0
 _MAX_RECORDS: Final = 500
+_IDLE_SINCE_S: Final = 60.0
 _BATCH_S: Final = 5.0
 """Most seconds' worth of firings in one batch, at a rule's rate."""
 
@@ -173,7 +174,7 @@ class RuleReader:
         )
         async with consumer:
             await self._until_there(consumer, stop)
-            listener = _Positions(consumer, rule)
+            listener = _Positions(consumer, rule, self._ports.clock)
             consumer.subscribe([self._topic], listener=listener)
             _log.info("rule.started", rule=rule.id, topic=self._topic)
             await self._read_on(consumer, listener, stop)
@@ -308,9 +309,10 @@ class _Positions(RebalanceListener):  # type: ignore[misc]  # aiokafka is untype
         changed: Whether partitions came since `begin`.
     """
 
-    def __init__(self, consumer: KafkaConsumer, rule: Rule) -> None:
+    def __init__(self, consumer: KafkaConsumer, rule: Rule, clock: Clock) -> None:
         self._consumer = consumer
         self._rule = rule
+        self._clock = clock
         self.changed = False
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
@@ -331,14 +333,21 @@ class _Positions(RebalanceListener):  # type: ignore[misc]  # aiokafka is untype
             partition = TopicPartition(native.topic, native.partition)
             at = await self._consumer.committed(native)
             if at is None:
-                if self._rule.start == "latest":
-                    found = await self._consumer.end_offsets([native])
-                else:
-                    found = await self._consumer.beginning_offsets([native])
-                at = first[partition] = found[native]
+                at = first[partition] = await self._start(native)
             self._consumer.seek(native, at)
         if first:
             await commit(self._consumer, first)
+
+    async def _start(self, native: TopicPartition) -> int:
+        if self._rule.start == "earliest":
+            return int((await self._consumer.beginning_offsets([native]))[native])
+        if self._rule.on == "insight.idle":
+            # What is idle is reported to a new rule, once, perhaps before the rule reads.
+            since = int(self._clock.now().timestamp() - _IDLE_SINCE_S) * 1_000
+            found = (await self._consumer.offsets_for_times({native: since}))[native]
+            if found is not None:
+                return int(found.offset)
+        return int((await self._consumer.end_offsets([native]))[native])
 
 
 def _share(consumer: KafkaConsumer, topic: str) -> float:
@@ -350,7 +359,12 @@ def _share(consumer: KafkaConsumer, topic: str) -> float:
 def _topic_of(rule: Rule, topics: Topics) -> str:
     if rule.on is None:
         return rule.topic or ""
-    return topics.agenda_ends if rule.on == "agenda.ended" else topics.definitions
+    of_events: dict[RuleEvent, str] = {
+        "agenda.ended": topics.agenda_ends,
+        "definition.changed": topics.definitions,
+        "insight.idle": topics.idle_insights,
+    }
+    return of_events[rule.on]
 
 
 _POSITION: Final = re.compile(rb"(\d{1,9})/(\d{1,16})")
@@ -366,16 +380,17 @@ def source_record(rule: Rule, record: ConsumedRecord) -> SourceRecord | None:
         value=record.value,
         headers=tuple(record.headers or ()),
     )
-    if rule.on == "agenda.ended":
+    if rule.on in {"agenda.ended", "insight.idle"}:
         found = _POSITION.fullmatch(dict(source.headers).get(POSITION_HEADER) or b"")
         if found is None:
             return source
-        return replace(source, place=found[1].decode(), position=int(found[2]))
+        place = found[1].decode() if rule.on == "agenda.ended" else key_place(record.key)
+        return replace(source, place=place, position=int(found[2]))
     if rule.on == "definition.changed":
         version = header_version(record, DEFINITION_VERSION_HEADER)
         value = definition_change(record.key, record.value, version)
         if value is None:
             return None
-        place = definition_place(record.key) if version else ""
+        place = key_place(record.key) if version else ""
         return replace(source, value=value, place=place, position=version or None)
     return source

@@ -58,6 +58,7 @@ WORK = [
     (run_scheduler, FOLLOWER),
     (run_scheduler, "pop_stream.scheduler.ticker.Ticker.run"),
     (run_scheduler, "pop_stream.scheduler.usage_reporter.UsageReporter.run"),
+    (run_scheduler, "pop_stream.scheduler.idle_reporter.IdleReporter.run"),
     (run_scheduler, "pop_stream.scheduler.faust.table.FaustReadyTable.wait_failed"),
     (run_rollup, "pop_stream.rollup.rollup.Rollup.run"),
     (run_rollup, "pop_stream.webhooks.sender.WebhookSender.run"),

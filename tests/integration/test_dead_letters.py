@@ -51,8 +51,8 @@ BOTH = (*LETTERED, *COUNTED)
 COMPACTED = ("definitions", "scheduler-ready-changelog")
 """What is kept for ever is read of whatever version; see `test_poison` for the table's rows."""
 
-FOR_PEOPLE = ("agenda-ends", "decisions", "dead-letters", "dead-webhooks")
-"""What no part acts upon: a letter of a letter would have letters without end."""
+FOR_PEOPLE = ("agenda-ends", "idle-insights", "decisions", "dead-letters", "dead-webhooks")
+"""What no part acts upon but rules, or none: a letter of a letter would have letters without end."""
 
 
 @pytest_asyncio.fixture

@@ -136,14 +136,14 @@ async def test_what_fits_runs_a_template_once_also_if_it_is_fired_again(world, t
     assert all(agenda_id.startswith("big.") for agenda_id, _ in seen.runs)
 
 
-async def rewind(world, topic, group):
+async def rewind(world, topic, group, count=2):
     """Take back what the group has committed, as if it had crashed before."""
     reader = clients.consumer(world.settings, client_id="test", group_id=group)
-    partitions = [TopicPartition(topic, number) for number in (0, 1)]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
     async with reader:
         reader.assign(partitions)
         async with within(PATIENCE_S):
-            while [await reader.committed(one) for one in partitions] != [0, 0]:
+            while [await reader.committed(one) for one in partitions] != [0] * count:
                 with suppress(KafkaError):  # until the killed member has left the group
                     await reader.commit(dict.fromkeys(partitions, 0))
                 await asyncio.sleep(0.1)
@@ -260,6 +260,31 @@ async def test_ends_and_definitions_lead_to_agendas_once_though_the_rollup_is_ki
             await seen.until(40)
     runs = Counter((agenda_id.partition(".")[0], size) for agenda_id, size in seen.runs)
     assert runs == {("backfill", 1): 20, ("chain", 2): 20}
+
+
+@pytest.mark.timeout(240)
+async def test_idle_runners_lead_to_one_agenda_each_time_also_if_it_is_fired_again(world):
+    """The insight never had an agenda; what the rule submits keeps it in work."""
+    seen = Scanned(world.settings)
+    submission = {"template_id": "scan", "customer_id": "acme", "payload": {"size": 1}}
+    where = {"properties": {"insight_id": {"const": "media"}}}
+    topics = Topics(world.settings.topic_prefix)
+    async with parts(world.settings, run_scheduler, run_rollup), serving(seen.puller):
+        await define(
+            world,
+            TEMPLATE,
+            rule(None, id="fill", on="insight.idle", where=where, submission=submission),
+        )
+        async with process("run_ingest", world.settings):
+            await seen.until(2)
+        await rewind(world, topics.idle_insights, topics.group("rule.fill"), count=4)
+        async with process("run_ingest", world.settings):
+            await seen.until(4)
+    ids = [agenda_id for agenda_id, _ in seen.runs]
+    assert len(ids) == len(set(ids))
+    positions = [int(one.rpartition("-")[2]) for one in ids]
+    assert positions == sorted(positions)
+    assert all(one.startswith("fill.") for one in ids)
 
 
 async def test_a_rule_cancels_and_releases_by_link_and_gives_a_signal(world, topic):

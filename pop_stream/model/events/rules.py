@@ -1,6 +1,7 @@
 """What rules read, do and tell.
 
 - `pop.agenda-ends`, keyed by agenda: how agendas have ended, while a rule waits for that.
+- `pop.idle-insights`, keyed by insight: which have become idle, while a rule waits for that.
 - `pop.rule-actions`: what rules do that needs the database; the rollup's process does it.
 - `pop.rule-states`, compacted: what became of a rule's records, as whoever reads them says.
 """
@@ -14,7 +15,11 @@ from pop_stream.model.signal import MAX_KEEP_S
 
 POSITION_HEADER: Final = "pop-position"
 """Of an end: the partition of `pop.agenda-events` where it was reported, `/`, and its position
-there. An end that is published again has the same."""
+there. An end that is published again has the same. Of an idle insight: 0, `/`, and the number
+of the pause of `IDLE_PAUSE_S` seconds since 1970 in which it was reported."""
+
+IDLE_PAUSE_S: Final = 10
+"""Least seconds between two reports that an insight is idle."""
 
 
 class EndedAgenda(Event, frozen=True, tag="agenda.ended"):
@@ -39,6 +44,21 @@ class EndedAgenda(Event, frozen=True, tag="agenda.ended"):
     accepted_at: Instant | None = None
     ended_at: Instant | None = None
     results: dict[str, Raw] = field(default_factory=dict)
+
+
+class InsightIdled(Event, frozen=True, tag="insight.idle"):
+    """Runners of an insight stand idle, and none of its agendas is there for them.
+
+    Attributes:
+        at: When it was seen.
+        free_runners: Those that are surely free; 0 if nothing is known of its runners.
+        running: Its agendas that others of its runners have.
+    """
+
+    insight_id: str
+    at: Instant
+    free_runners: Count = 0
+    running: Count = 0
 
 
 class LinkCommanded(Event, frozen=True):

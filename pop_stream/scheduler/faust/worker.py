@@ -27,6 +27,7 @@ from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.faust import client_internals
 from pop_stream.scheduler.faust.app import faust_app
 from pop_stream.scheduler.faust.table import FaustReadyTable, ReadToEnd
+from pop_stream.scheduler.idle_reporter import IdleReporter
 from pop_stream.scheduler.insight_registry import PartitionOwnership
 from pop_stream.scheduler.metrics import RoundMetrics, SchedulerCollector
 from pop_stream.scheduler.partition_processor import PartitionProcessor
@@ -120,6 +121,7 @@ class Scheduler:
         )
         self._processor = self._make_processor(ports)
         self._usage_reporter = self._make_usage_reporter(settings, ports)
+        self._idle_reporter = self._make_idle_reporter(ports)
         self._watchdog = self._make_watchdog(settings, ports)
         self.registry.register(
             SchedulerCollector(
@@ -162,6 +164,16 @@ class Scheduler:
             read_skipped=ports.read_skipped,
             recover=self._table.recover,
             end_offset=lambda partition: transport.end_offset(ready, partition),
+        )
+
+    def _make_idle_reporter(self, ports: SchedulerPorts) -> IdleReporter:
+        return IdleReporter(
+            self._handler,
+            publisher=ports.publisher,
+            definitions=ports.definitions,
+            clock=ports.clock,
+            topics=self._topics,
+            partitions=ports.partitions,
         )
 
     def _make_usage_reporter(self, settings: Settings, ports: SchedulerPorts) -> UsageReporter:
@@ -212,6 +224,7 @@ class Scheduler:
             asyncio.create_task(stop.wait()),
             asyncio.create_task(self._ticker.run()),
             asyncio.create_task(self._usage_reporter.run()),
+            asyncio.create_task(self._idle_reporter.run()),
             asyncio.create_task(self._table.wait_failed()),
             asyncio.create_task(self._app.wait_until_stopped()),
         }

@@ -32,7 +32,7 @@ from pop_stream.model.events.codec import (
     decode_rule_state,
     decode_schedule_state,
 )
-from pop_stream.model.events.rules import EndedAgenda
+from pop_stream.model.events.rules import EndedAgenda, InsightIdled
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.model.events.schema_version import (
     SCHEMA_HEADER,
@@ -244,6 +244,7 @@ READERS = [
     ("rule-states", rows(decode_rule_state)),
     ("rule-actions", lone(decode_rule_action)),
     ("agenda-ends", lone(msgspec.json.Decoder(EndedAgenda).decode)),
+    ("idle-insights", lone(msgspec.json.Decoder(InsightIdled).decode)),
     ("schedule-events", occurrences),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),

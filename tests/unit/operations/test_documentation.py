@@ -138,6 +138,7 @@ def test_the_reference_has_every_command_with_its_options(name, command):
         "how-to/coming-from-kat.md",
         "how-to/coming-from-lens.md",
         "how-to/coming-from-pop.md",
+        "how-to/coming-from-sosw.md",
         "reference/guarantees.md",
         "explanation/faults-of-others.md",
     ],
@@ -229,3 +230,21 @@ def test_every_feature_of_another_scheduler_names_a_test(page, numbers):
     rows = {int(row[0]): row[1] for row in re.findall(r"^\| (\d+) \|(.*)$", text, re.MULTILINE)}
     assert [*rows] == [*numbers]
     assert [number for number, row in rows.items() if "[`test_" not in row] == []
+
+
+OTHERS = {"kat": range(1, 28), "sosw": range(28, 50), "lens": range(50, 74)}
+"""By scheduler, the numbers of what it does, in the checklist of its page."""
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_each_line_of_another_scheduler_names_the_tests_that_show_it(other):
+    text = (ROOT / "docs" / "how-to" / f"coming-from-{other}.md").read_text()
+    shown: dict[int, int] = {}
+    for row in re.findall(r"^\| (?=\d).*\|$", text, re.MULTILINE):
+        numbers, *_, last = (one.strip() for one in row.strip("|").split(" | "))
+        named = len(re.findall(r"\[`test_\w+`\]", last))
+        first, _, end = numbers.replace("\u2013", "-").partition("-")
+        for one in range(int(first), int(end or first) + 1):
+            shown[one] = shown.get(one, 0) + named
+    assert sorted(shown) == [*OTHERS[other]]
+    assert [number for number, tests in shown.items() if not tests] == []

@@ -114,6 +114,10 @@ def test_what_others_have_in_a_trace_stays():
             "sees no others' definitions",
         ),
         (
+            {"owner": "acme", "topic": None, "on": "insight.idle"},
+            "shows what others run",
+        ),
+        (
             {
                 "submission": None,
                 "owner": "acme",
