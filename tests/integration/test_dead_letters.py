@@ -52,7 +52,7 @@ COMPACTED = ("definitions", "scheduler-ready-changelog")
 """What is kept for ever is read of whatever version; see `test_poison` for the table's rows."""
 
 FOR_PEOPLE = ("agenda-ends", "idle-insights", "decisions", "dead-letters", "dead-webhooks")
-"""What no part but rules acts upon: a letter of a letter would have letters without end."""
+"""What only rules act upon, or nothing: a letter of a letter would have letters without end."""
 
 
 @pytest_asyncio.fixture
