@@ -60,6 +60,8 @@ _DAYS: Final = frozenset(
 """Without any of these, the day of the start is meant."""
 
 _PERIOD_DAYS: Final[Mapping[str, int]] = {"YEARLY": 366, "MONTHLY": 31, "WEEKLY": 7, "DAILY": 1}
+_CYCLE: Final = 400
+_LATE_YEAR: Final = 9_899
 _MAX_TIMES_A_DAY: Final = 24
 _MAX_RULE_NUMBER: Final = 10_000
 _RULE: Final = re.compile(r"^[A-Z]+=[A-Z0-9,+-]+(;[A-Z]+=[A-Z0-9,+-]+)*$")
@@ -260,8 +262,13 @@ class _Rule:
             if parts["FREQ"] == "YEARLY":
                 parts.setdefault("BYMONTH", str(start.month))
         begin = start if self._count else self._near(start, after)
-        made = cast("rrule", rrulestr(_joined(parts), dtstart=begin))
-        return islice(takewhile(lambda wall: wall.year <= _LAST_YEAR, made), self._count)
+        # A rule that never fires is followed up to the year 9999. The calendar is the same
+        # every 400 years, so it is read some hundred years before that.
+        years = 0 if "BYEASTER" in parts else (_LATE_YEAR - begin.year) // _CYCLE * _CYCLE
+        late = begin.replace(year=begin.year + years)
+        made = cast("rrule", rrulestr(_joined(parts), dtstart=late))
+        walls = (wall.replace(year=wall.year - years) for wall in made)
+        return islice(takewhile(lambda wall: wall.year <= _LAST_YEAR, walls), self._count)
 
     def _near(self, start: datetime, after: datetime) -> datetime:
         """A start from which the rule comes to the same later than `after`, close before it.
