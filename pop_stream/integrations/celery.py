@@ -206,7 +206,7 @@ def run_message(
 
     Raises:
         NotYet: If the task is to be retried.
-        FinalError: If it failed, was rejected, or is not known here.
+        FinalError: If it failed, was rejected, is not known here, or has another's id.
         RetryableError: If it was rejected to be requeued.
     """
     message = read_task(
@@ -221,8 +221,12 @@ def run_message(
             "`imports` of the app"
         )
         raise FinalError(msg)
+    task_id = message.headers.get("id")
+    if task_id != call.agenda_id.partition("@")[0]:
+        # Another's result would be overwritten in the backend.
+        msg = f"headers.id is {task_id!r}: a task has the id of its agenda"
+        raise FinalError(msg)
     args, kwargs, embed = loads(message.body, _JSON, "utf-8", accept=[_JSON])
-    task_id = message.headers["id"]
     request = {
         **message.headers,
         **embed,

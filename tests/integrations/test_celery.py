@@ -204,8 +204,11 @@ async def test_what_cannot_be_enqueued_or_run_is_explained(system):
     unknown = {"task": "gone", "queue": "", "headers": {}, "body": "[]"}
     await system.submit("unknown", {"name": "task", "type": TASK_TYPE, "payload": unknown})
     await system.submit("forged", {"name": "task", "type": TASK_TYPE, "payload": 3})
+    others = {**unknown, "task": add.name, "headers": {"id": "unknown"}}
+    await system.submit("another", {"name": "task", "type": TASK_TYPE, "payload": others})
     assert "is not known here" in (await system.state("unknown", "failed"))["message"]
     assert "is written by" in (await system.state("forged", "failed"))["message"]
+    assert "the id of its agenda" in (await system.state("another", "failed"))["message"]
 
 
 async def test_the_customer_may_be_said_by_a_function(system, monkeypatch):
