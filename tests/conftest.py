@@ -4,11 +4,12 @@
 started once, on first use.
 """
 
+import asyncio
 import os
 import secrets
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import pytest_timeout
+from aiokafka.admin import AIOKafkaAdminClient
 from databases import database
 from deadlines import quiet_s
 from pydantic import SecretStr
@@ -48,6 +50,37 @@ def pytest_timeout_set_timer(item: Any, settings: Any) -> bool:
     return True
 
 
+_own_brokers: list[str] = []
+"""Addresses of those that were started here."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Delete all topics once the tests of a file are done.
+
+    Each test has some thirty of its own. After some hundred tests a broker that keeps them
+    all has ten thousand partitions, and gives new ones no leader for minutes.
+    """
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        loop = asyncio.new_event_loop()  # not the one that the tests share
+        try:
+            for bootstrap in _own_brokers:
+                loop.run_until_complete(_delete_topics(bootstrap))
+        finally:
+            loop.close()
+
+
+async def _delete_topics(bootstrap: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        if topics := [one for one in await admin.list_topics() if not one.startswith("__")]:
+            await admin.delete_topics(topics, timeout_ms=60_000)
+    finally:
+        await admin.close()
+
+
 @dataclass(frozen=True)
 class Servers:
     bootstrap: str
@@ -64,7 +97,9 @@ async def servers() -> AsyncIterator[Servers]:
     # root, Postgres is one of them.
     with tempfile.TemporaryDirectory(prefix="pop-stream-tests-") as folder:
         async with DevServers(folder=Path(folder), cache=None) as embedded:
+            _own_brokers.append(embedded.bootstrap)
             yield Servers(embedded.bootstrap, embedded.dsn)
+            _own_brokers.remove(embedded.bootstrap)
 
 
 @pytest.fixture

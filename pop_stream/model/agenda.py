@@ -28,7 +28,13 @@ from pop_stream.model.dedupe import Dedupe
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.events.base import MAX_RANK, DedupeRule
 from pop_stream.model.events.scheduling import RoutedAgenda
-from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.model.ids import (
+    ID_LENGTH,
+    ID_PATTERN,
+    OPERATION_NAME_PATTERN,
+    OWN_ID_LENGTH,
+    OWN_ID_PATTERN,
+)
 from pop_stream.model.json_types import WHOLE_NUMBER, InstantField
 from pop_stream.model.retry import MAX_DEFERRAL_S, Backoff
 from pop_stream.model.series import Series
@@ -46,7 +52,7 @@ MOST_URGENT, DEFAULT_PRIORITY = 1, 5
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=ID_LENGTH)]
 OwnId = Annotated[str, StringConstraints(pattern=OWN_ID_PATTERN, max_length=OWN_ID_LENGTH)]
 Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^<>\s][^<>]*$")
+    str, StringConstraints(min_length=1, max_length=200, pattern=OPERATION_NAME_PATTERN)
 ]
 
 

@@ -30,6 +30,9 @@ OWN_ID_PATTERN: Final = rf"^{_NAMED}(@{_NAMED})?$"
 OWN_ID_LENGTH: Final = 2 * ID_LENGTH + 1
 """Longest id of an agenda or a template, its customer included."""
 
+OPERATION_NAME_PATTERN: Final = r"^[^<>\s\x1c-\x1f\x85\ufeff][^<>]*$"
+"""Begins with no blank: what is named beside \\s is one to some engines, and none to others."""
+
 HTTP_PULLER: Final = "(http)"
 """Who claims for workers that pull over HTTP, until the worker's own name comes with its first
 sign of life. It sorts before all names of workers, and the last in order is the one shown."""

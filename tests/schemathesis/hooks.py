@@ -49,7 +49,7 @@ RULES = re.compile(
     r"|never fires|nothing is due before|must be later than start"
     r"|is counted from the schedule's"
     r"|which each occurrence sets itself"
-    r"|must be the schedule's owner|name the customer whose work it is"
+    r"|must be the (schedule|rule)'s owner|name the customer whose work it is"
     r"|is neither a day"
     r"|by \w+: give|is listed twice|the agenda has nothing there"
     r"|ends in s: name it in the singular|is that of periods"

@@ -15,6 +15,7 @@ from pop_stream.model.ids import (
     ID_LENGTH,
     ID_PATTERN,
     INSIGHT_ID_LENGTH,
+    OPERATION_NAME_PATTERN,
     OWN_ID_LENGTH,
     OWN_ID_PATTERN,
     TOPIC_SAFE_PATTERN,
@@ -61,7 +62,7 @@ _PATTERNS: Final = {
     "letter_id": IdPattern(LETTER_ID_PATTERN, 2 * ID_BYTES),
     "version": _NUMBER,
     "attempt": _NUMBER,
-    "operation": IdPattern(r"[^<>\s][^<>]*", 200),
+    "operation": IdPattern(OPERATION_NAME_PATTERN, 200),
 }
 
 
