@@ -363,6 +363,8 @@ def _status_of(known: Mapping[str, Any]) -> RunStatus:
     if state["Status"] not in {"exited", "dead", "stopped", "removing"}:
         return RunStatus("running", "", str(state["Status"]), started_at=started_at)
     code, ended_at = state.get("ExitCode"), _instant(state.get("FinishedAt"))
+    if started_at and ended_at:  # what ends at once may have been noted to end first
+        ended_at = max(started_at, ended_at)
     ran_s = (ended_at - started_at).total_seconds() if started_at and ended_at else 0.0
     reason, text, is_retryable = "Error", f"exit code {code}", True
     if state.get("OOMKilled"):
